@@ -27,7 +27,7 @@ from cordwood.engines.duckdb.storage.manifest import read_shapes
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.storage.tables import EVENT_COLUMNS, StreamTableStatements, quote_identifier
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.model.event import Shape
+from cordwood.model.event import EventShape
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import compile_sandbox_query, compile_saved_query, parse_and_check_endpoint
 from cordwood.sql.plan import EventRange, print_segments
@@ -141,7 +141,7 @@ def _compile(connection: duckdb.DuckDBPyConnection, question: Question) -> Compi
     """Compile a question to the SQL that the service runs."""
     contents = read_and_check_definitions(CatalogSources(endpoints_folder=ENDPOINTS))
     program = parse_and_check_endpoint(next(path for path in contents.endpoints if path.name == question.endpoint))
-    stream_shapes = {name: Shape(kinds, version=1) for name, kinds in read_shapes(connection.cursor()).items()}
+    stream_shapes = {name: EventShape(kinds, version=1) for name, kinds in read_shapes(connection.cursor()).items()}
     parameters = dict(question.parameters)
     sandbox = parameters.pop("sql", None)
     if sandbox is None:

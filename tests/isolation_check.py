@@ -11,7 +11,7 @@ from cordwood.engines.isolation import IsolationCheck
 
 def disable_isolation_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disable the isolation check, to run handwritten statements or to test the compiler alone."""
-    monkeypatch.setattr(IsolationCheck, "check", lambda *_: None)
+    monkeypatch.setattr(IsolationCheck, "check_statement", lambda *_: None)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import msgspec
 from cordwood.catalog.key_store import KeyStore, hash_secret
 from cordwood.errors import BadApiKey, Forbidden, MissingApiKey
 from cordwood.model.definitions import Endpoint, Stream
-from cordwood.model.key import Caller, Key
+from cordwood.model.key import ApiKey, Caller
 
 ANONYMOUS_CALLER = Caller(key_id="anonymous", scopes=frozenset())
 
@@ -44,7 +44,7 @@ class Authenticator:
         self.key_store = keys
         self._fixed_keys = tuple(fixed_keys)
         self.signed_key_verifier = signed
-        self._clock = clock
+        self._wall_clock_seconds = clock
 
     def authenticate(self, key_text: str | None) -> Caller:
         """Return the caller to whom a key belongs.
@@ -63,7 +63,7 @@ class Authenticator:
 
         A public endpoint that is addressed by its UUID needs no key: without a valid key, the caller is anonymous.
         """
-        if endpoint is None or endpoint.auth or address.lower() != str(endpoint.id):
+        if endpoint is None or endpoint.requires_key or address.lower() != str(endpoint.id):
             return self.authenticate(key_text)
         try:
             caller = self.authenticate(key_text)
@@ -71,7 +71,7 @@ class Authenticator:
             return ANONYMOUS_CALLER
         return caller if may_query(caller, endpoint) else ANONYMOUS_CALLER
 
-    def find_stored_key(self, key_text: str) -> Key | None:
+    def find_stored_key(self, key_text: str) -> ApiKey | None:
         """Return the key in the key store that has this secret, even if the key has expired; None if there is none."""
         return self.key_store.find(hash_secret(key_text))
 
@@ -90,7 +90,7 @@ class Authenticator:
 
     def _find_caller_in_key_store(self, presented_digest: str) -> Caller | None:
         key = self.key_store.find(presented_digest)
-        if key is None or (key.terms.expires_at is not None and key.terms.expires_at <= self._clock()):
+        if key is None or (key.terms.expires_at is not None and key.terms.expires_at <= self._wall_clock_seconds()):
             return None
         self.key_store.record_use(key.id)
         terms = key.terms
@@ -98,7 +98,7 @@ class Authenticator:
 
 
 def may_query(caller: Caller, endpoint: Endpoint) -> bool:
-    if not endpoint.auth and caller is ANONYMOUS_CALLER:
+    if not endpoint.requires_key and caller is ANONYMOUS_CALLER:
         return True
     return bool(caller.scopes & {"private", "query"}) or _has_scope_for(
         caller, "query:endpoint:", endpoint.name, endpoint.id

@@ -8,14 +8,14 @@ from cordwood.errors import QueryUnsupported
 from cordwood.logql.compile import compile_logql
 from cordwood.lql.compile import compile_lql, explain_lql
 from cordwood.model.definitions import Dialect, Endpoint
-from cordwood.model.event import Shape
+from cordwood.model.event import EventShape
 from cordwood.sql import compile as bigquery
 from cordwood.sql.program import EndpointProgram
-from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.patterns import RedactionPolicy
 from cordwood.sql.stages import Statement, Target
 from cordwood.sql.sub_query_schema import SubQuerySchema, describe_sub_queries
 
-ShapesByStream = Mapping[str, Shape]
+ShapesByStream = Mapping[str, EventShape]
 
 
 def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> EndpointProgram:
@@ -26,7 +26,7 @@ def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) ->
 
 
 def compile_saved_query(
-    program: EndpointProgram, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
+    program: EndpointProgram, target: Target, shapes: ShapesByStream, redaction: RedactionPolicy | None = None
 ) -> Statement:
     """Compile an endpoint's own query."""
     if program.dialect_text is not None:
@@ -36,7 +36,11 @@ def compile_saved_query(
 
 
 def compile_sql_query(
-    program: EndpointProgram, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
+    program: EndpointProgram,
+    text: str,
+    target: Target,
+    shapes: ShapesByStream,
+    redaction: RedactionPolicy | None = None,
 ) -> Statement:
     """Compile a caller's SQL query over an endpoint's sub-queries, in the SQL dialect of the endpoint."""
     if program.dialect_text is not None:
@@ -46,7 +50,11 @@ def compile_sql_query(
 
 
 def compile_lql_query(
-    program: EndpointProgram, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
+    program: EndpointProgram,
+    text: str,
+    target: Target,
+    shapes: ShapesByStream,
+    redaction: RedactionPolicy | None = None,
 ) -> Statement:
     """Compile a caller's LQL query; raise QueryUnsupported if the endpoint accepts ClickHouse SQL."""
     _require_lql_support(program)
@@ -54,7 +62,11 @@ def compile_lql_query(
 
 
 def compile_logql_query(
-    program: EndpointProgram, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
+    program: EndpointProgram,
+    text: str,
+    target: Target,
+    shapes: ShapesByStream,
+    redaction: RedactionPolicy | None = None,
 ) -> Statement:
     """Compile a LogQL request; raise QueryUnsupported if the endpoint accepts ClickHouse SQL."""
     if program.dialect_text is not None:

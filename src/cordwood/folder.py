@@ -123,7 +123,7 @@ class DataFolder:
                 os.umask(previous_umask)
                 lock.truncate(0)
 
-    def owner(self) -> FolderOwner | None:
+    def find_owner(self) -> FolderOwner | None:
         """Return the process that owns the folder; None if no process does, or if the lock file cannot be read."""
         try:
             with (self.path / _LOCK_FILE_NAME).open("r+", encoding="utf-8") as lock:
@@ -172,7 +172,7 @@ class DataFolder:
         return os.fdopen(descriptor, "r+", encoding="utf-8")
 
     def _in_use_message(self) -> str:
-        owner = self.owner()
+        owner = self.find_owner()
         owner_text = f"process {owner.pid} at {owner.url}" if owner and owner.pid else "another process"
         return f"The data folder {self.path} is in use by {owner_text}."
 

@@ -25,7 +25,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Engine, ReadProgress
 from cordwood.errors import Fault
 from cordwood.lql.compile import compile_lql
-from cordwood.model.event import Shape, ValueKind
+from cordwood.model.event import EventShape, ValueKind
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import compile_sandbox_query
 from cordwood.sql.stages import Statement
@@ -252,14 +252,14 @@ def _other_queries(n: int) -> Iterator[tuple[str, str]]:
     yield "LQL: a chart", f"f:edge_logs c:count(*) c:group_by(t::minute) m.{'.'.join('a' * n)}:>1"
 
 
-def deep_shape(depth: int) -> Shape:
+def deep_shape(depth: int) -> EventShape:
     """Return a shape with paths of up to `depth` steps, each of which may have objects, arrays and texts.
 
     Some of its keys differ only in case.
     """
     kinds = frozenset({ValueKind.OBJECT, ValueKind.ARRAY, ValueKind.TEXT})
     paths = [("metadata", *keys) for n in range(depth) for keys in (("a",) * n, ("a",) * n + ("A",), ("a", "[]") * n)]
-    return Shape(dict.fromkeys(paths, kinds))
+    return EventShape(dict.fromkeys(paths, kinds))
 
 
 def open_engine(name: str) -> Engine:
@@ -317,9 +317,9 @@ class QueryMeter:
 
     def _compiled(self, name: str, text: str) -> Statement:
         if name.startswith("ClickHouse"):
-            return compile_sql_query(self._clickhouse, text, self._engine.target, self._shapes)
+            return compile_sql_query(self._clickhouse, text, self._engine.compile_target, self._shapes)
         compile_ = compile_lql if name.startswith("LQL") else compile_sandbox_query
-        return compile_(self._program, text, self._engine.target, self._shapes)
+        return compile_(self._program, text, self._engine.compile_target, self._shapes)
 
     def _answer(self, statement: Statement) -> None:
         question = bind_parameters(statement, {"project": "p"}, 0, self._engine.regex_error)

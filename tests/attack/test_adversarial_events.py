@@ -144,7 +144,7 @@ def export_stream(store: Store, stream: str, key: str) -> list[str]:
         export_file.write(file)
         export_file.flush()
         with open_event_file(Path(export_file.name), ReadOptions()) as events:
-            return sorted(record.data.decode() for record in events.rows_of_cordwood_export())
+            return sorted(record.json_bytes.decode() for record in events.rows_of_cordwood_export())
 
 
 def different_answers(

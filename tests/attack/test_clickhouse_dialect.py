@@ -248,7 +248,7 @@ def quote_name(name: str) -> str:
 
 def test_without_a_pin_the_other_project_is_readable(app: InProcessApp) -> None:
     body = {"project": "other", "sql": "SELECT source, event_message, log_attributes FROM logs"}
-    assert FOREIGN_TEXT in send(app, ENDPOINT, body, x_api_key=app.key)[1]
+    assert FOREIGN_TEXT in send(app, ENDPOINT, body, x_api_key=app.private_key_secret)[1]
 
 
 def test_a_string_is_returned_unchanged_in_every_place(app: InProcessApp, key: str) -> None:
@@ -278,9 +278,9 @@ def test_a_query_of_anything_but_the_logs_table_is_refused(app: InProcessApp, ke
 @pytest.mark.parametrize("sql", READ_EXPRESSIONS)
 def test_no_query_returns_a_private_value_unredacted(app: InProcessApp, sql: str) -> None:
     body = {"project": "jane", "sql": sql}
-    status, plain = send(app, ENDPOINT, body, x_api_key=app.key)
+    status, plain = send(app, ENDPOINT, body, x_api_key=app.private_key_secret)
     assert status == 200, plain
-    status, answer = send(app, ENDPOINT, body, x_api_key=app.key, LF_ENDPOINT_REDACT_PII="true")
+    status, answer = send(app, ENDPOINT, body, x_api_key=app.private_key_secret, LF_ENDPOINT_REDACT_PII="true")
     assert status in (200, 400), answer
     for personal_text in (PRIVATE_MAIL, PRIVATE_MAIL.upper(), PRIVATE_CARD, PRIVATE_SECRET, "203.0.113.77"):
         assert personal_text not in answer, sql
@@ -289,7 +289,7 @@ def test_no_query_returns_a_private_value_unredacted(app: InProcessApp, sql: str
 @pytest.mark.parametrize("sql", GUESSING_QUERIES)
 def test_no_condition_matches_a_private_value_under_redaction(app: InProcessApp, sql: str) -> None:
     status, answer = send(
-        app, ENDPOINT, {"project": "jane", "sql": sql}, x_api_key=app.key, LF_ENDPOINT_REDACT_PII="true"
+        app, ENDPOINT, {"project": "jane", "sql": sql}, x_api_key=app.private_key_secret, LF_ENDPOINT_REDACT_PII="true"
     )
     assert (status, json.loads(answer)) == (200, {"result": [{"n": 0}]})
 

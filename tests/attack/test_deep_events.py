@@ -73,7 +73,7 @@ def app(engine: str, tmp_path: Path) -> Iterator[InProcessApp]:
 
 
 def query_count(app: InProcessApp, sql: str) -> object:
-    status, answer = ask(app, app.key, project="poison", sql=sql)
+    status, answer = ask(app, app.private_key_secret, project="poison", sql=sql)
     assert status == 200, answer
     return json.loads(answer)["result"][0]["n"]
 
@@ -135,14 +135,14 @@ def test_a_long_path_of_ambiguous_names_is_compiled(app: InProcessApp, step: str
         assert post_events(app, inner) == (200, RECEIPT | {"accepted": 1})
     path = f".{step}" * 32
     sql = f"select m{path} as x from edge_logs cross join unnest(metadata) as m where m{path} is null"
-    status, answer = ask(app, app.key, project="poison", sql=sql)
+    status, answer = ask(app, app.private_key_secret, project="poison", sql=sql)
     assert (status, len(json.loads(answer).get("result", ()))) == (200, 12), answer
     # With a sub-query for each step, each sub-query reads all keys of the previous one. The plan may exceed its size
     # limit.
     ctes = ", ".join(f"c{at} as (select c.m.{step} as m from c{at - 1} as c)" for at in range(1, 31))
     status, answer = ask(
         app,
-        app.key,
+        app.private_key_secret,
         project="poison",
         sql=f"with c0 as (select metadata as m from edge_logs), {ctes} select m as x from c30",
     )
@@ -161,7 +161,7 @@ def test_a_deep_event_is_returned_completely_and_read_below_the_listed_paths(app
     unnested = "select count(*) as n from edge_logs cross join unnest(metadata) as m cross join unnest(m.X) as d"
     assert query_count(app, unnested.replace("X", ".".join("a" * 31))) == 1
     assert query_count(app, unnested.replace("X", ".".join("a" * 45))) == 1
-    status, answer = ask(app, app.key, project="poison", sql="select metadata from edge_logs")
+    status, answer = ask(app, app.private_key_secret, project="poison", sql="select metadata from edge_logs")
     assert status == 200
     assert '"deep":"found"' in answer
 

@@ -11,7 +11,7 @@ from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.ingest import shape_inference
 from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Event, Shape
+from cordwood.model.event import Event, EventShape
 
 STREAM = Stream("s", UUID(int=1), project_at=("ref",))
 # Templates of a nesting level; `%s` is the previous level. At one path there may be objects and arrays, or nulls. Some
@@ -60,12 +60,12 @@ def count_calls(outer: str, inner: str, levels: int) -> int:
 
 def learn_shape(text: str) -> None:
     """Learn a shape from an event, in the way in which an engine does until projects have decoders of their own."""
-    shape, projects = Shape(), ProjectShapes()
+    shape, projects = EventShape(), ProjectShapes()
     reader = ShapeInferrer(lambda: {"s": shape}, lambda: {"s": projects})
     extras = text if text.startswith("{") else None
     for batch in range(4):
         events = [Event(f"{batch}.{n}", 1, "m", f"p{n % 2}", text, extras) for n in range(40)]
-        learnt = reader.infer(STREAM, events)
+        learnt = reader.infer_shapes(STREAM, events)
         shape = shape.merged_with_kinds(learnt.stream_kinds)
         for project, kinds in learnt.kinds_by_project.items():
             projects.add_kinds(project, kinds)

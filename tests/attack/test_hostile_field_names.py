@@ -177,7 +177,7 @@ FROM_UNNESTED_EVENTS = "from edge_logs cross join unnest(metadata) as m"
 
 
 def query_other_project(app: InProcessApp, sql: str) -> list[object]:
-    return send_query(app, app.key, sql, project="other")
+    return send_query(app, app.private_key_secret, sql, project="other")
 
 
 def test_all_events_are_exported_and_imported(engine: str, app: InProcessApp, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_flushed_events_are_found_by_hostile_keys(tmp_path: Path) -> None:
         for at, key in enumerate(KEYS)
         for number in range(20)
     ]
-    validated, learnt = ShapeInferrer(engine.shapes).infer_stream_shape("s", events)
+    validated, learnt = ShapeInferrer(engine.shapes_by_stream).infer_stream_shape("s", events)
     engine.append([batch(*validated)])
     del learnt
     flush_pending(engine)

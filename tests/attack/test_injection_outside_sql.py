@@ -152,8 +152,8 @@ def test_the_engine_s_client_substitutes_nothing_in_a_string(app: InProcessApp, 
     ClickHouse's client formats a query without server parameters with Python's operator `%`.
     """
     sql = f"select {quote_text(text)} as v"
-    assert query_endpoint(app, app.key, "hashed", sql=sql) == [{"v": text}]
-    assert query_endpoint(app, app.key, "hashed", sql=f"{sql} from logs limit 1") == [{"v": text}]
+    assert query_endpoint(app, app.private_key_secret, "hashed", sql=sql) == [{"v": text}]
+    assert query_endpoint(app, app.private_key_secret, "hashed", sql=f"{sql} from logs limit 1") == [{"v": text}]
 
 
 def test_parameters_that_differ_only_in_case_are_refused(tmp_path: Path) -> None:

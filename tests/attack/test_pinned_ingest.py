@@ -82,7 +82,7 @@ def post(app: InProcessApp, stream: str, key: str, bodies: list[str]) -> dict[st
 
 @pytest.mark.parametrize("stream", PROJECT_FIELDS)
 def test_without_a_pin_events_belong_to_the_claimed_project(app: InProcessApp, stream: str) -> None:
-    post(app, stream, app.key, claiming_events(stream))
+    post(app, stream, app.private_key_secret, claiming_events(stream))
     assert len(stored_messages(app, stream, VICTIM_PROJECT)) >= 8
 
 

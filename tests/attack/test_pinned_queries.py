@@ -105,7 +105,7 @@ def ask(app: InProcessApp, key: str, **body: str) -> tuple[int, str]:
 
 def test_without_a_pin_the_other_project_is_readable(app: InProcessApp) -> None:
     for sub_query in SUB_QUERIES:
-        assert FOREIGN_TEXT in ask(app, app.key, project="other", sql=f"select * from {sub_query}")[1]
+        assert FOREIGN_TEXT in ask(app, app.private_key_secret, project="other", sql=f"select * from {sub_query}")[1]
 
 
 @pytest.mark.parametrize("sql", PERMITTED_QUERIES)

@@ -44,7 +44,7 @@ def store(engine: str, tmp_path: Path) -> Iterator[Store]:
 @pytest.mark.torture
 def test_no_request_causes_an_internal_error(store: Store) -> None:
     store.take("cloudflare.logs.prod", [{"id": "own", "event_message": "own", "project": "default"}])
-    keys = (store.app.key, store.private, store.pinned, store.pinned_private, "wrong")
+    keys = (store.app.private_key_secret, store.private, store.pinned, store.pinned_private, "wrong")
     statuses: Counter[int] = Counter()
     for number in range(REQUEST_COUNTS[store.engine]):
         seed = f"{REQUEST_SEED}:{number}"
@@ -55,7 +55,7 @@ def test_no_request_causes_an_internal_error(store: Store) -> None:
     assert statuses[200] > REQUEST_COUNTS[store.engine] / 20
     assert len(statuses) > 8
     sql = "select event_message from edge_logs where id = 'own'"
-    _, _, last_answer = store.ask(store.app.key, project="default", sql=sql)
+    _, _, last_answer = store.ask(store.app.private_key_secret, project="default", sql=sql)
     assert json.loads(last_answer)["result"] == [{"event_message": "own"}]
 
 

@@ -24,7 +24,7 @@ from cordwood.model.event import Event, ReceivedEventBatch
 from cordwood.model.redaction import RedactionConfig, RedactMode
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
-from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.patterns import RedactionPolicy
 from tests.attack.redaction_escapes import ESCAPES, LQL_ESCAPES
 from tests.chdb_databases import fresh_database
 
@@ -116,7 +116,7 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     opened: Engine = request.param(tmp_path_factory.mktemp("escapes"), RedactionConfig(hash_key="key"))
     opened.create_stream_tables([Stream("one", UUID(int=1)), Stream("other", UUID(int=2))])
     for name, secret in (("one", FIRST_SECRETS), ("other", SECOND_SECRETS)):
-        validated, learnt = ShapeInferrer(opened.shapes).infer_stream_shape(name, events(secret))
+        validated, learnt = ShapeInferrer(opened.shapes_by_stream).infer_stream_shape(name, events(secret))
         opened.append([ReceivedEventBatch(name, validated, 1_763_000_000_000_000, learnt)])
     yield opened
     opened.close()
@@ -124,15 +124,17 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def ask(engine: Engine) -> RunQuery:
-    redactions = {mode: Redaction(mode) for mode in RedactMode}
+    redactions = {mode: RedactionPolicy(mode) for mode in RedactMode}
 
     def ask_stream(stream: str, text: str, *, mode: RedactMode = RedactMode.REPLACE, is_lql: bool = False) -> object:
         """Return the rows of an answer as JSON texts, or the code, message and hint of the fault."""
-        endpoint = Endpoint("logs", UUID(int=3), ENDPOINT_SQL.format(stream=stream), stream, sandbox=True)
+        endpoint = Endpoint(
+            "logs", UUID(int=3), ENDPOINT_SQL.format(stream=stream), stream, accepts_sandbox_queries=True
+        )
         compiled = compile_lql if is_lql else compile_sandbox_query
         try:
             program = parse_and_check_endpoint(endpoint)
-            statement = compiled(program, text, engine.target, engine.shapes(), redactions[mode])
+            statement = compiled(program, text, engine.compile_target, engine.shapes_by_stream(), redactions[mode])
             question = bind_parameters(statement, {}, 1_763_000_001_000_000, engine.regex_error)
             rows = engine.answer(question, AnswerLimits(100, 30.0), _NeverCancelled())
             return [msgspec.json.encode(row).decode() for batch in rows.batches for row in batch]

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from cordwood.errors import QueryFault
 from cordwood.serve import paging
-from cordwood.sql.parse import parse
+from cordwood.sql.parse import parse_sql
 from cordwood.sql.permitted_syntax import PERMITTED_FUNCTIONS, PERMITTED_NODES
 from tests.attack.redaction_grammar import AGGREGATES, FUNCTIONS_NOT_GENERATED, NODES_NOT_GENERATED, SCALARS, WINDOWS
 from tests.attack.redaction_questions import RandomQuestion, random_questions
@@ -166,4 +166,4 @@ def parsed_questions(count: int) -> Iterator[exp.Expr]:
     for question in islice(random_questions(29), count):
         if question.language == "sql":
             with suppress(QueryFault):
-                yield parse(question.text).tree
+                yield parse_sql(question.text).tree

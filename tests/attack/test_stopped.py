@@ -109,7 +109,7 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def answer(
     engine: Engine, program: EndpointProgram, sql: str, seconds: float = QUERY_SECONDS
 ) -> list[tuple[object, ...]]:
-    statement = compile_sandbox_query(program, sql, engine.target, engine.shapes())
+    statement = compile_sandbox_query(program, sql, engine.compile_target, engine.shapes_by_stream())
     question = bind_parameters(statement, {"project": "p"}, 0, engine.regex_error)
     rows = engine.answer(question, AnswerLimits(1000, seconds), NeverCancelled())
     return [row for batch in rows.batches for row in batch]

@@ -20,7 +20,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import Fault
 from cordwood.lql.compile import compile_lql
 from cordwood.model.definitions import Endpoint, Parameter
-from cordwood.model.event import Shape, ValueKind
+from cordwood.model.event import EventShape, ValueKind
 from cordwood.model.redaction import RedactMode
 from cordwood.sql import lowering as fragments
 from cordwood.sql.compile import (
@@ -29,7 +29,7 @@ from cordwood.sql.compile import (
     compile_standalone_query,
     parse_and_check_endpoint,
 )
-from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.patterns import RedactionPolicy
 from cordwood.sql.stages import Statement, Target
 from cordwood.sql.tree_printer import PrintedTree, TokenizedSql
 from tests.attack.injections import (
@@ -60,7 +60,7 @@ ENDPOINT = Endpoint(
     select id, `{CANARY}`, m.{CANARY} as m{CANARY}, m.request.{CANARY} as r{CANARY} from edge_logs as {CANARY} cross join unnest(metadata) as m
     """,
     "1",
-    sandbox=True,
+    accepts_sandbox_queries=True,
     parameters=(Parameter("project"), Parameter(CANARY)),
 )
 KINDS_BY_PATH = {
@@ -72,7 +72,7 @@ KINDS_BY_PATH = {
     ("metadata", CANARY, CANARY): frozenset({ValueKind.NUMBER}),
     (CANARY,): frozenset({ValueKind.TEXT}),
 }
-SHAPES = {f"{CANARY}.logs": Shape(KINDS_BY_PATH, 1)}
+SHAPES = {f"{CANARY}.logs": EventShape(KINDS_BY_PATH, 1)}
 STAR_QUERIES = (
     "select * from edge_logs",
     "select m.* from edge_logs cross join unnest(metadata) as m",
@@ -136,7 +136,7 @@ def test_no_template_contains_a_canary_from_any_place_of_the_grammar(
         ),
         *STAR_QUERIES,
     ]
-    for redaction in (None, Redaction(RedactMode.HASH)):
+    for redaction in (None, RedactionPolicy(RedactMode.HASH)):
         sandbox = partial(compile_sandbox_query, program, target=target, shapes=SHAPES, redaction=redaction)
         lql = partial(compile_lql, program, target=target, shapes=SHAPES, redaction=redaction)
         assert sum(is_compiled_with_canary(partial(sandbox, sql)) for sql in queries) > len(queries) * 0.6

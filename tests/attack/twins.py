@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from cordwood.app.compose import Components, Observability, build_components
+from cordwood.app.compose import Observability, ServiceComponents, build_components
 from cordwood.app.configuration import create_fixed_key, web_options
 from cordwood.app.in_process import InProcessApp
 from cordwood.engines.engine import Engine
@@ -93,14 +93,14 @@ class EngineRecord(msgspec.Struct):
 class Twin(msgspec.Struct, frozen=True):
     """One of the two services, with its components and its private values."""
 
-    components: Components
+    components: ServiceComponents
     app: InProcessApp
     secrets: _Secrets
     record: EngineRecord
 
     @property
     def engine_name(self) -> str:
-        return self.components.engine.target.name
+        return self.components.engine.compile_target.name
 
     def ask(self, query: str, *, language: str = "sql", mode: str = "true") -> ComparableAnswer:
         path = f"/api/endpoints/query/logs?{urlencode({language: query})}"
@@ -196,7 +196,7 @@ def _record_questions(engine: Engine) -> EngineRecord:
 
         return json_texts(mode, some, count_texts)
 
-    if engine.target.name == "clickhouse":
+    if engine.compile_target.name == "clickhouse":
         _use_one_thread(engine)
     engine.answer = record_answer  # type: ignore[method-assign, assignment]
     texts.redact_json = record_redaction  # type: ignore[method-assign, assignment]

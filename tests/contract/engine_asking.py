@@ -33,7 +33,7 @@ def batch(*events: Event, to: str = "s", received_us: int = NOW_US) -> ReceivedE
 
 def ask(engine: Engine, sql: str, limits: AnswerLimits = LIMITS, cancel: Cancellation = NEVER_CANCELLED) -> Rows:
     program = parse_and_check_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=limits.max_rows))
-    statement = compile_saved_query(program, engine.target, engine.shapes())
+    statement = compile_saved_query(program, engine.compile_target, engine.shapes_by_stream())
     return engine.answer(bind_parameters(statement, {}, NOW_US, engine.regex_error), limits, cancel)
 
 

@@ -136,7 +136,7 @@ def test_answers_are_truncated_at_their_row_limit(engine: Engine) -> None:
     for limit, truncated in ((2499, True), (2500, False), (2501, False), (1000, True), (1, True)):
         answer = ask(engine, "select id from `s`", AnswerLimits(limit, 20.0))
         assert sum(map(len, answer.batches)) == min(limit, 2500)
-        assert answer.truncated is truncated
+        assert answer.is_truncated is truncated
 
 
 def test_an_answer_without_rows_has_its_columns(engine: Engine) -> None:
@@ -201,10 +201,10 @@ def test_an_invalid_value_is_a_query_fault_without_the_engine_s_message(engine: 
 
 def test_shapes_and_facts_include_the_last_append(engine: Engine) -> None:
     learnt: ValueKindsByPath = {("metadata", "a"): frozenset({ValueKind.NUMBER})}
-    before = engine.shapes()["s"].version
+    before = engine.shapes_by_stream()["s"].version
     engine.append([ReceivedEventBatch("s", [event("a", {"a": 1})], NOW_US, learnt)])
-    assert engine.shapes()["s"].kinds == learnt
-    assert engine.shapes()["s"].version > before
+    assert engine.shapes_by_stream()["s"].value_kinds_by_path == learnt
+    assert engine.shapes_by_stream()["s"].version > before
     facts = engine.stream_stats()["s"]
     assert (facts.events, facts.newest_us, facts.oldest_us) == (1, NOW_US, NOW_US)
     assert engine.stored_bytes_by_stream()["s"] > 0
@@ -282,7 +282,7 @@ def test_a_running_query_has_progress_until_it_ends(engine: Engine) -> None:
             rows(engine, SLOW_JOIN, AnswerLimits(10, 300.0), token)
 
     def has_growing_progress() -> bool:
-        progress = token.progress()
+        progress = token.query_progress()
         if progress is not None:
             progress_reports.append(progress)
         # Progress grows in steps of whole blocks of the engine, and these events fill only a few blocks.
@@ -299,9 +299,9 @@ def test_a_running_query_has_progress_until_it_ends(engine: Engine) -> None:
     until(has_growing_progress, 100)
     token.cancel()
     thread.join()
-    assert token.progress() is None
+    assert token.query_progress() is None
     assert progress_reports
-    if engine.target.name == "clickhouse":
+    if engine.compile_target.name == "clickhouse":
         assert progress_reports[-1] == QueryProgress(rows_read=25_000, rows_total=25_000)
     else:
         read_fractions = [progress.fraction_done or 0 for progress in progress_reports]

@@ -19,7 +19,7 @@ from cordwood.engines.hosted.engine_process import run_engine
 from cordwood.engines.hosted.hosted_engine import HostedEngine
 from cordwood.engines.hosted.link import EngineLink
 from cordwood.engines.hosted.memory_ceiling import MemoryCeiling
-from cordwood.engines.hosted.supervisor import Supervisor
+from cordwood.engines.hosted.supervisor import EngineProcessSupervisor
 from cordwood.errors import DataFolderUnusable, EngineKilledDuringQuery, EngineUnreachable, OutOfMemory, QueryKilled
 from cordwood.model.datatype import Rows
 from cordwood.model.event import Event, ReceivedEventBatch, ValueKind, ValueKindsByPath
@@ -57,7 +57,7 @@ class FragileEngine(DuckDBEngine):
     def _end_process_once(
         self, appended: list[BatchAppendResult], batches: Sequence[ReceivedEventBatch]
     ) -> list[BatchAppendResult]:
-        marker = self._file.parent / "ended"
+        marker = self._database_file.parent / "ended"
         if any(event.id == "kept" for item in batches for event in item.events):
             self._kept = bytearray(b"x" * LARGE_BYTES)
         if any(event.id == "deadly" for item in batches for event in item.events) and not marker.exists():
@@ -74,11 +74,11 @@ class FragileEngine(DuckDBEngine):
             allocated = bytearray(b"x" * LARGE_BYTES)
             time.sleep(600)
             del allocated
-        if "patient" in question.statement.sql and not (self._file.parent / "waited").exists():
-            (self._file.parent / "waited").touch()
+        if "patient" in question.statement.sql and not (self._database_file.parent / "waited").exists():
+            (self._database_file.parent / "waited").touch()
             time.sleep(600)
         if "swelling" in question.statement.sql:
-            until((self._file.parent / "waited").exists, 20)
+            until((self._database_file.parent / "waited").exists, 20)
             time.sleep(0.2)
             allocated = bytearray(b"x" * LARGE_BYTES)
             time.sleep(600)
@@ -90,8 +90,8 @@ class FragileEngine(DuckDBEngine):
             del allocated
         if "unhurried" in question.statement.sql:
             stop.wait(2)
-        if "detached" in question.statement.sql and not (self._file.parent / "detached").exists():
-            (self._file.parent / "detached").touch()
+        if "detached" in question.statement.sql and not (self._database_file.parent / "detached").exists():
+            (self._database_file.parent / "detached").touch()
             self._session.cursor().execute("DETACH store")
         if "stuck" in question.statement.sql:
             time.sleep(600)
@@ -144,12 +144,12 @@ def test_events_stored_before_the_process_ended_are_accepted_once(engine: Hosted
 def test_shapes_and_versions_survive_a_replacement_of_the_process(engine: HostedEngine) -> None:
     learnt: ValueKindsByPath = {("metadata", "a"): frozenset({ValueKind.TEXT})}
     engine.append([ReceivedEventBatch("s", [Event("a", NOW_US, metadata='{"a":"b"}')], NOW_US, learnt, {"p": learnt})])
-    before = engine.shapes()["s"]
+    before = engine.shapes_by_stream()["s"]
     os.kill(engine.pids()[-1], signal.SIGKILL)
     assert ids(engine) == ["a"]
-    after = engine.shapes()["s"]
-    assert (after.kinds, after.version) == (before.kinds, before.version)
-    assert engine.project_shapes()["s"].shape_of_project("p", after).kinds == learnt
+    after = engine.shapes_by_stream()["s"]
+    assert (after.value_kinds_by_path, after.version) == (before.value_kinds_by_path, before.version)
+    assert engine.project_shapes_by_stream()["s"].shape_of_project("p", after).value_kinds_by_path == learnt
 
 
 def run_in_thread(ask: Callable[[], object], outcomes: list[object]) -> threading.Thread:
@@ -250,12 +250,12 @@ def test_a_query_gets_time_to_stop_after_the_whole_machine_stood_still(
     engine.append([batch(Event("a", NOW_US))])
     has_slept = threading.Event()
 
-    def sleep_once(_: Supervisor, link: EngineLink, __: float) -> None:
+    def sleep_once(_: EngineProcessSupervisor, link: EngineLink, __: float) -> None:
         if link.unanswered_calls and not has_slept.is_set():
             has_slept.set()
             time.sleep(1.7)
 
-    monkeypatch.setattr(Supervisor, "_watch_memory", sleep_once)
+    monkeypatch.setattr(EngineProcessSupervisor, "_watch_memory", sleep_once)
     assert rows(engine, "select 'unhurried' as d from `s`", AnswerLimits(10, 0.3)) == [("unhurried",)]
 
 

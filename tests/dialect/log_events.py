@@ -15,7 +15,7 @@ from cordwood.ingest.accept import Intake
 from cordwood.model.redaction import RedactionConfig, RedactionRules, RedactMode
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.program import EndpointProgram
-from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.patterns import RedactionPolicy
 from tests.chdb_databases import bare_connection, fresh_database
 from tests.spec_runner.world import ENGINES, Unstoppable
 
@@ -200,8 +200,10 @@ class Cordwood:
     def rows(
         self, sql: str, parameters: Mapping[str, str] | None = None, mode: RedactMode | None = None
     ) -> list[dict[str, Any]]:
-        redaction = Redaction(mode) if mode is not None else None
-        statement = compile_sql_query(self.program, sql, self.engine.target, self.engine.shapes(), redaction)
+        redaction = RedactionPolicy(mode) if mode is not None else None
+        statement = compile_sql_query(
+            self.program, sql, self.engine.compile_target, self.engine.shapes_by_stream(), redaction
+        )
         question = bind_parameters(
             statement, {"project": "default", **(parameters or {})}, NOW_US, self.engine.regex_error
         )

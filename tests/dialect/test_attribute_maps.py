@@ -164,7 +164,11 @@ def test_returned_maps_of_several_streams_equal_those_of_a_sub_query(engine_with
 def test_a_page_of_maps_can_be_read_from_the_recent_cache(engine_with_events: Cordwood) -> None:
     sql = "SELECT id, timestamp, event_message, log_attributes FROM logs WHERE source = 'my.app' ORDER BY timestamp DESC LIMIT 100"
     statement = compile_sql_query(
-        engine_with_events.program, sql, engine_with_events.engine.target, engine_with_events.engine.shapes(), None
+        engine_with_events.program,
+        sql,
+        engine_with_events.engine.compile_target,
+        engine_with_events.engine.shapes_by_stream(),
+        None,
     )
     assert statement.plan.find_variant(EventRange.RECENTLY_CACHED) is not None
     assert "list_transform" not in statement.sql

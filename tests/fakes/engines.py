@@ -20,7 +20,7 @@ from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import Fault, QueryCancelled
 from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
 from cordwood.model.definitions import Stream
-from cordwood.model.event import ReceivedEventBatch, Shape
+from cordwood.model.event import EventShape, ReceivedEventBatch
 from cordwood.sql.stages import BoundStatement, Target
 
 COLUMNS = (Column("n", Datatype(Kind.INT64)),)
@@ -33,7 +33,7 @@ class ScriptedEngine:
     """
 
     def __init__(self) -> None:
-        self.target: Target = DuckDBTarget()
+        self.compile_target: Target = DuckDBTarget()
         self.questions: list[BoundStatement] = []
         self.stopped = 0
         self.fails_with: Fault | None = None
@@ -77,7 +77,7 @@ class ScriptedEngine:
                 raise QueryCancelled("The question was stopped.")
         if self.fails_with is not None:
             raise self.fails_with
-        return Rows(self.columns, self.rows(number), truncated=self.truncated, engine_seconds=0.001)
+        return Rows(self.columns, self.rows(number), is_truncated=self.truncated, engine_seconds=0.001)
 
     def run_query(self, request: QueryRunRequest, cancel: Cancellation) -> QueryRun:
         return run_query_locally(self, request, cancel)
@@ -85,10 +85,10 @@ class ScriptedEngine:
     def stored_events_sql(self, stream: str) -> str:
         return f"FROM {stream}"
 
-    def shapes(self) -> Mapping[str, Shape]:
+    def shapes_by_stream(self) -> Mapping[str, EventShape]:
         return {}
 
-    def project_shapes(self) -> Mapping[str, ProjectShapes]:
+    def project_shapes_by_stream(self) -> Mapping[str, ProjectShapes]:
         return {}
 
     def stream_stats(self) -> Mapping[str, StreamStats]:
@@ -104,7 +104,7 @@ class ScriptedEngine:
         return 0
 
     @contextmanager
-    def snapshot(self) -> Iterator[Sequence[BackupFile]]:
+    def open_backup_snapshot(self) -> Iterator[Sequence[BackupFile]]:
         yield []
 
     def regex_error(self, pattern: str) -> str | None:

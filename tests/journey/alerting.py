@@ -12,7 +12,7 @@ from typing import Any, Self
 import msgspec
 
 from cordwood.alerts.service import AlertComponents
-from cordwood.app.compose import Components, Observability, build_components
+from cordwood.app.compose import Observability, ServiceComponents, build_components
 from cordwood.app.configuration import create_fixed_key, web_options
 from cordwood.app.in_process import InProcessApp
 from cordwood.folder import DataFolder
@@ -97,7 +97,7 @@ class ManualClockService:
         self.close()
         self._runner.close()
 
-    def _open(self) -> Components:
+    def _open(self) -> ServiceComponents:
         folder, observability = DataFolder(self.folder / "data"), Observability.from_settings(self._settings)
         folder.create()
         keys = (create_fixed_key("private", "key", "local"),)
@@ -130,7 +130,7 @@ class ManualClockService:
 
     @property
     def parts(self) -> AlertComponents:
-        return self._components.services.alerts.open_store()
+        return self._components.services.alert_service.open_store()
 
     def metrics(self) -> str:
         return self._app.send("GET", "/metrics", b"", {})[2].decode()

@@ -58,7 +58,7 @@ def test_fences_that_are_not_run_state_a_reason_and_name_existing_commands(step:
 def _is_valid_command(words: list[str]) -> None:
     """Check that the command line accepts a command with its flags; the parser raises an error otherwise."""
     commands = {name: command for group in COMMANDS.values() for name, command in group.items()}
-    module = importlib.import_module(f"cordwood.cli.{commands[words[0]].module}")
+    module = importlib.import_module(f"cordwood.cli.{commands[words[0]].module_name}")
     parser = argparse.ArgumentParser(exit_on_error=False)
     module.add_arguments(parser)
     parser.parse_args(words[1:])

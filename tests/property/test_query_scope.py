@@ -14,7 +14,7 @@ from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryFault
-from cordwood.model.event import Shape, ValueKind
+from cordwood.model.event import EventShape, ValueKind
 from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
 from cordwood.sql.program import EndpointProgram
 from cordwood.sql.stages import Statement
@@ -39,7 +39,7 @@ TABLES_OUTSIDE_SCOPE = [
 ]
 VALUES = {"project": "default", "iso_timestamp_start": None, "iso_timestamp_end": None}
 OBJECT, TEXT, ARRAY = (frozenset({kind}) for kind in (ValueKind.OBJECT, ValueKind.TEXT, ValueKind.ARRAY))
-SHAPE = Shape({
+SHAPE = EventShape({
     ("metadata",): OBJECT, ("metadata", "request"): OBJECT, ("metadata", "request", "path"): TEXT,
     ("metadata", "tags"): ARRAY, ("metadata", "tags", "[]"): TEXT, ("metadata", "level"): TEXT,
 })  # fmt: skip

@@ -14,7 +14,7 @@ from cordwood.sql.compile import (
     compile_standalone_query,
     parse_and_check_endpoint,
 )
-from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.patterns import RedactionPolicy
 from cordwood.sql.stages import Statement
 from tests.spec_runner.page import Case
 
@@ -25,7 +25,7 @@ def compile_case(case: Case, engine: Engine) -> Statement:
     """Compile the case as an endpoint if it has streams, parameters, a sandbox query or LQL; otherwise as a separate
     query.
     """
-    target, shapes = engine.target, engine.shapes()
+    target, shapes = engine.compile_target, engine.shapes_by_stream()
     sql = case.text("sql") or ""
     sandbox, lql = case.text("sandbox"), case.text("lql")
     if not (case.fences_of("stream") or case.text("params") or sandbox or lql):
@@ -42,7 +42,7 @@ def compile_case(case: Case, engine: Engine) -> Statement:
 def translated_sql(case: Case, engine: Engine) -> str:
     """Return the SQL into which the case's LQL is translated."""
     program = parse_and_check_endpoint(_endpoint(case, case.text("sql") or ""))
-    return explain_lql(program, case.text("lql") or "", engine.target, engine.shapes())
+    return explain_lql(program, case.text("lql") or "", engine.compile_target, engine.shapes_by_stream())
 
 
 def rules_of_redact_fence(case: Case) -> RedactionRules:
@@ -55,12 +55,14 @@ def rules_of_redact_fence(case: Case) -> RedactionRules:
     )
 
 
-def _redaction(case: Case) -> Redaction | None:
+def _redaction(case: Case) -> RedactionPolicy | None:
     """Return the redaction of the case's `redact` fence, or None if there is no such fence."""
     fence_text = case.text("redact")
     if fence_text is None:
         return None
-    return Redaction(RedactMode(tomllib.loads(fence_text).get("mode", RedactMode.REPLACE)), rules_of_redact_fence(case))
+    return RedactionPolicy(
+        RedactMode(tomllib.loads(fence_text).get("mode", RedactMode.REPLACE)), rules_of_redact_fence(case)
+    )
 
 
 def parameter_values(case: Case) -> dict[str, str]:
@@ -71,7 +73,13 @@ def parameter_values(case: Case) -> dict[str, str]:
 def _endpoint(case: Case, sql: str) -> Endpoint:
     parameters = tuple(Parameter(name, kind) for name, (kind, _) in _declared_parameters(case).items())
     return Endpoint(
-        "spec", uuid5(NAMESPACE_DNS, "spec"), sql, "1", sandbox=True, parameters=parameters, time_zone=_zone(case)
+        "spec",
+        uuid5(NAMESPACE_DNS, "spec"),
+        sql,
+        "1",
+        accepts_sandbox_queries=True,
+        parameters=parameters,
+        time_zone=_zone(case),
     )
 
 

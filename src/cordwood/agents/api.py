@@ -61,24 +61,24 @@ class ApiCall(msgspec.Struct, frozen=True):
     """An HTTP request: a POST with `parameters` as JSON or, without `parameters`, a GET."""
 
     path: str
-    parameters: Mapping[str, object] | None = None
+    body_parameters: Mapping[str, object] | None = None
     accepted_media_type: str = "application/json"
 
     @property
     def method(self) -> str:
-        return "GET" if self.parameters is None else "POST"
+        return "GET" if self.body_parameters is None else "POST"
 
     @property
     def body(self) -> bytes:
-        return b"" if self.parameters is None else msgspec.json.encode(self.parameters)
+        return b"" if self.body_parameters is None else msgspec.json.encode(self.body_parameters)
 
     @property
     def headers(self) -> dict[str, str]:
-        sent = {} if self.parameters is None else {"content-type": "application/json"}
+        sent = {} if self.body_parameters is None else {"content-type": "application/json"}
         return {"accept": self.accepted_media_type, **sent}
 
 
-class Reply(msgspec.Struct, frozen=True):
+class ApiResponse(msgspec.Struct, frozen=True):
     """The status and the headers of a response. The names of headers are in lower case.
 
     `body` is empty unless the response reports an error.
@@ -86,9 +86,9 @@ class Reply(msgspec.Struct, frozen=True):
 
     status: int
     headers: Sequence[tuple[str, str]]
-    body: bytes = b""
+    error_body: bytes = b""
 
-    def header(self, name: str) -> str | None:
+    def first_header_value(self, name: str) -> str | None:
         return next((value for key, value in self.headers if key == name), None)
 
     def header_values(self, name: str) -> list[str]:
@@ -104,7 +104,7 @@ class ApiClient(Protocol):
     async def fetch_permissions(self) -> KeyPermissions:
         """Return the permissions of the key; raise a Fault if the key is invalid."""
 
-    async def send(self, call: ApiCall, on_chunk: OnChunk) -> Reply:
+    async def send(self, call: ApiCall, on_chunk: OnChunk) -> ApiResponse:
         """Send a request, and call `on_chunk` with each chunk of a successful response.
 
         The request ends early if this coroutine is cancelled, or if `on_chunk` returns False.

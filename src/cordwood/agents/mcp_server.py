@@ -37,7 +37,7 @@ from cordwood.agents.api import ApiClient, KeyPermissions
 from cordwood.agents.tool import RefusedCallError, Tool, fault_text
 from cordwood.agents.toolset import (
     INVALID_UNICODE_MESSAGE,
-    Resource,
+    AgentResource,
     agent_instructions,
     call_tool,
     create_tools_for_key,
@@ -104,7 +104,7 @@ class _McpRequestHandlers:
     """
 
     def __init__(self, api: ApiClient, on_bug: Callable[[Exception], object]) -> None:
-        self._api = api
+        self._api_client = api
         self._report_unexpected_error = on_bug
 
     def create_server(self, view: KeyPermissions) -> "Server[Any]":
@@ -122,20 +122,20 @@ class _McpRequestHandlers:
         )
 
     async def _list_tools(self, *_: object) -> ListToolsResult:
-        view = await self._await_converting_errors(self._api.fetch_permissions())
+        view = await self._await_converting_errors(self._api_client.fetch_permissions())
         return ListToolsResult(tools=[_tool_info(tool) for tool in create_tools_for_key(view)])
 
     async def _call_tool(self, _: object, params: CallToolRequestParams) -> CallToolResult:
-        answer = await self._await_converting_errors(call_tool(self._api, params.name, params.arguments or {}))
+        answer = await self._await_converting_errors(call_tool(self._api_client, params.name, params.arguments or {}))
         return CallToolResult(content=[TextContent(type="text", text=answer.text)], is_error=answer.is_error)
 
     async def _list_resources(self, *_: object) -> ListResourcesResult:
-        found = await self._await_converting_errors(list_resources(self._api))
+        found = await self._await_converting_errors(list_resources(self._api_client))
         return ListResourcesResult(resources=[_resource_info(one) for one in found])
 
     async def _read_resource(self, _: object, params: ReadResourceRequestParams) -> ReadResourceResult:
         uri = str(params.uri)
-        text = await self._await_converting_errors(read_resource(self._api, uri))
+        text = await self._await_converting_errors(read_resource(self._api_client, uri))
         return ReadResourceResult(contents=[TextResourceContents(uri=uri, text=text, mime_type=_JSON_MEDIA_TYPE)])
 
     async def _await_converting_errors(self, work: Awaitable[T]) -> T:
@@ -143,7 +143,7 @@ class _McpRequestHandlers:
         try:
             return await work
         except RefusedCallError as refused:
-            raise MCPError(INVALID_PARAMS, refused.text) from refused
+            raise MCPError(INVALID_PARAMS, refused.message_for_agent) from refused
         except Fault as fault:
             raise MCPError(INTERNAL_ERROR, fault_text(fault)) from fault
         except UnicodeEncodeError as surrogates:
@@ -163,7 +163,7 @@ def _tool_info(tool: Tool) -> ToolInfo:
     )
 
 
-def _resource_info(resource: Resource) -> ResourceInfo:
+def _resource_info(resource: AgentResource) -> ResourceInfo:
     return ResourceInfo(
         uri=resource.uri, name=resource.name, description=resource.description, mime_type=_JSON_MEDIA_TYPE
     )
@@ -196,14 +196,14 @@ class _AsgiMessageExchange:
         self.response_status = 500
         self.response_body = bytearray()
         self._request_body = body
-        self._is_body_received = False
+        self._is_request_body_delivered = False
 
     async def receive(self) -> MutableMapping[str, Any]:
-        if self._is_body_received:
+        if self._is_request_body_delivered:
             # The library now waits for a disconnection, so wait forever. If the client disconnects, the HTTP route
             # cancels this call.
             await asyncio.Event().wait()
-        self._is_body_received = True
+        self._is_request_body_delivered = True
         return {"type": "http.request", "body": self._request_body, "more_body": False}
 
     async def send(self, message: MutableMapping[str, Any]) -> None:

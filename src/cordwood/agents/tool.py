@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from cordwood.agents.api import ApiCall, ApiClient, BodyCollector, QueryableEndpoint, Reply
+from cordwood.agents.api import ApiCall, ApiClient, ApiResponse, BodyCollector, QueryableEndpoint
 from cordwood.errors import Fault, did_you_mean
 
 ToolArguments = Mapping[str, Any]
@@ -72,10 +72,10 @@ class RefusedCallError(Exception):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.text = text
+        self.message_for_agent = text
 
 
-def refused_call_error(reply: Reply, query: str | None = None) -> RefusedCallError:
+def refused_call_error(reply: ApiResponse, query: str | None = None) -> RefusedCallError:
     """Return the error that reports an unsuccessful response to the agent.
 
     `query` is the query that was sent. The error shows the position of a mistake in it.
@@ -88,8 +88,8 @@ def fault_text(fault: Fault) -> str:
     return f"{fault.code}: {fault.one_line_text()}"
 
 
-def _error_text(reply: Reply, query: str | None) -> str:
-    error = _decode_error_object(reply.body)
+def _error_text(reply: ApiResponse, query: str | None) -> str:
+    error = _decode_error_object(reply.error_body)
     if error is None:
         return f"The service answered with status {reply.status}."
     lines = [f"{error.get('status', reply.status)}: {str(error.get('message', ''))[:_MAX_ERROR_MESSAGE_LENGTH]}"]
@@ -98,7 +98,7 @@ def _error_text(reply: Reply, query: str | None) -> str:
         lines += [f"Place: line {line}, column {column}.", *_query_line_with_caret(query, line, column)]
     if error.get("hint"):
         lines.append(f"Hint: {str(error['hint'])[:_MAX_ERROR_MESSAGE_LENGTH]}")
-    retry = reply.header("retry-after")
+    retry = reply.first_header_value("retry-after")
     if retry is not None:
         lines.append(f"Try again after {retry} s.")
     return "\n".join(lines)
@@ -187,14 +187,14 @@ async def _fetch_rows(
     reply = await api.send(call, rows.add_chunk)
     if reply.status >= 400:
         raise refused_call_error(reply, query)
-    if not (reply.header("content-type") or "").startswith(NDJSON_MEDIA_TYPE):
+    if not (reply.first_header_value("content-type") or "").startswith(NDJSON_MEDIA_TYPE):
         # In Logflare's error format, the response to a failed query has the status 200, and its body is an error
         # instead of rows.
-        raise refused_call_error(Reply(reply.status, reply.headers, rows.unfinished_line), query)
+        raise refused_call_error(ApiResponse(reply.status, reply.headers, rows.unfinished_line), query)
     # The note about omitted rows comes before the rows, so that the agent reads it first.
     result: dict[str, Any] = {"row_count": len(rows.rows)}
     cut = rows.truncation_reason or _service_truncation_reason(
-        reply.header("cordwood-truncated"), len(rows.rows), limit
+        reply.first_header_value("cordwood-truncated"), len(rows.rows), limit
     )
     if cut is not None:
         result["truncated"] = f"Not all rows are here: {cut}. Narrow or aggregate the query to see the rest."
@@ -238,7 +238,7 @@ class RowCollector:
         self.rows: list[msgspec.Raw] = []
         self.truncation_reason: str | None = None
         self.has_shortened_values = False
-        self._limits = bounds
+        self._answer_limits = bounds
         self._collected_row_bytes = 0
         self._received_bytes = 0
         self._partial_line = bytearray()
@@ -276,12 +276,12 @@ class RowCollector:
     def _add_row(self, line: bytes) -> None:
         if not line:
             return
-        if len(self.rows) >= self._limits.max_rows:
-            self.truncation_reason = f"there are more rows than max_rows={self._limits.max_rows}"
+        if len(self.rows) >= self._answer_limits.max_rows:
+            self.truncation_reason = f"there are more rows than max_rows={self._answer_limits.max_rows}"
             return
         encoded = self._encode_shortened(line)
-        if self._collected_row_bytes + len(encoded) > self._limits.max_bytes and self.rows:
-            self.truncation_reason = f"the rows are larger than {self._limits.max_bytes} bytes together"
+        if self._collected_row_bytes + len(encoded) > self._answer_limits.max_bytes and self.rows:
+            self.truncation_reason = f"the rows are larger than {self._answer_limits.max_bytes} bytes together"
             return
         self._collected_row_bytes += len(encoded)
         self.rows.append(msgspec.Raw(encoded))
@@ -296,7 +296,7 @@ class RowCollector:
             for shortening in _SHORTENING_LIMITS_LOOSEST_FIRST:
                 short, is_shortened = shorten_value(row, shortening)
                 encoded = msgspec.json.encode(short)
-                if len(encoded) <= self._limits.max_bytes // 2:
+                if len(encoded) <= self._answer_limits.max_bytes // 2:
                     self.has_shortened_values = self.has_shortened_values or is_shortened
                     return encoded
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):

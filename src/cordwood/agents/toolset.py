@@ -452,14 +452,16 @@ class _TableReader:
     """
 
     def __init__(self, run_query: RunSqlQuery, table: str) -> None:
-        self.table = table
+        self.quoted_table_name = table
         self.truncation_notes: dict[str, Any] = {}
         self._run_query = run_query
 
     async def read_rows(self, condition: str, order: str, bounds: ToolAnswerLimits) -> list[Any]:
         if not bounds.max_rows:
             return []
-        sql = f"select t.* from {self.table} as t where {condition} order by {order} limit {bounds.max_rows}"  # noqa: S608 - its names and values are quoted
+        sql = (
+            f"select t.* from {self.quoted_table_name} as t where {condition} order by {order} limit {bounds.max_rows}"  # noqa: S608 - its names and values are quoted
+        )
         answer = await self._run_query(sql, bounds)
         self.truncation_notes |= {name: answer[name] for name in ("truncated", "shortened") if name in answer}
         return list(answer["rows"])
@@ -508,11 +510,11 @@ async def _read_event_with_neighbours(reading: _TableReader, event_id: str, befo
     name = quote_sql_string(event_id)
     found = await reading.read_rows(f"t.id = {name}", "t.timestamp desc", _SINGLE_EVENT_ANSWER_LIMITS)
     if not found:
-        raise RefusedCallError(f"There is no event with the id {event_id!r} in {reading.table}.")
+        raise RefusedCallError(f"There is no event with the id {event_id!r} in {reading.quoted_table_name}.")
     at_us = msgspec.json.decode(found[0]).get("timestamp")
     if not isinstance(at_us, int):
         raise RefusedCallError(
-            f"{reading.table} has no column timestamp, so the events before and after it cannot be found."
+            f"{reading.quoted_table_name} has no column timestamp, so the events before and after it cannot be found."
         )
     at = f"timestamp_micros({at_us})"
     earlier = f"(t.timestamp < {at} or (t.timestamp = {at} and t.id < {name}))"
@@ -562,7 +564,7 @@ class ToolAnswer(msgspec.Struct, frozen=True):
     is_error: bool = False
 
 
-class Resource(msgspec.Struct, frozen=True):
+class AgentResource(msgspec.Struct, frozen=True):
     """A document that an agent may read, such as the schema of a stream."""
 
     uri: str
@@ -594,7 +596,7 @@ async def call_tool(api: ApiClient, name: str, arguments: ToolArguments) -> Tool
             return ToolAnswer(f"There is no tool {name[:60]!r}. {hint}".strip(), is_error=True)
         return ToolAnswer(_encode_json_within_limit(await tool.run(api, arguments)))
     except RefusedCallError as refused:
-        return ToolAnswer(refused.text, is_error=True)
+        return ToolAnswer(refused.message_for_agent, is_error=True)
     except Fault as fault:
         return ToolAnswer(fault_text(fault), is_error=True)
     except UnicodeEncodeError:
@@ -610,7 +612,7 @@ def _encode_json_within_limit(value: Any) -> str:
     return encoded.decode()
 
 
-async def list_resources(api: ApiClient) -> list[Resource]:
+async def list_resources(api: ApiClient) -> list[AgentResource]:
     """Return the resources for a key.
 
     They are the tables of each endpoint that accepts sandbox queries and, for a private key, the schema of each stream.
@@ -620,15 +622,15 @@ async def list_resources(api: ApiClient) -> list[Resource]:
     return [*map(_tables_resource, view.sandboxable_endpoints), *map(_schema_resource, names)]
 
 
-def _tables_resource(endpoint: QueryableEndpoint) -> Resource:
+def _tables_resource(endpoint: QueryableEndpoint) -> AgentResource:
     uri = f"{_TABLES}{quote(endpoint.name, safe='')}/tables"
     description = "The tables that a query of your own may read there, with their columns and fields."
-    return Resource(uri, f"Tables of {endpoint.name}", description)
+    return AgentResource(uri, f"Tables of {endpoint.name}", description)
 
 
-def _schema_resource(stream: str) -> Resource:
+def _schema_resource(stream: str) -> AgentResource:
     uri = f"{_SCHEMA}{quote(stream, safe='')}/schema"
-    return Resource(uri, f"Schema of {stream}", "The JSON Schema of the events that were seen in the stream.")
+    return AgentResource(uri, f"Schema of {stream}", "The JSON Schema of the events that were seen in the stream.")
 
 
 async def read_resource(api: ApiClient, uri: str) -> str:

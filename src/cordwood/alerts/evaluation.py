@@ -67,7 +67,7 @@ class ConditionResult(msgspec.Struct, frozen=True):
     labels: GroupLabels
     condition_holds: bool
     value: float | None
-    text: str
+    alert_text: str
     has_rows: bool
 
 
@@ -76,7 +76,7 @@ def can_hold_without_rows(condition: AlertCondition) -> bool:
 
     If so, groups must be remembered, because the answer does not name groups without rows.
     """
-    if condition.compared_value is ComparedValue.MISSING:
+    if condition.compared_value is ComparedValue.MISSING_ROWS:
         return True
     return condition.compared_value is ComparedValue.ROWS and _satisfies_comparison(condition, 0.0)
 
@@ -144,7 +144,7 @@ def _evaluate_group(
     row: AnswerRow = now.rows[0] if now.rows else dict(labels)
     value: float | None
     match condition.compared_value:
-        case ComparedValue.MISSING:
+        case ComparedValue.MISSING_ROWS:
             holds, value = not now.rows, float(len(now.rows))
         case ComparedValue.ROWS:
             value = float(len(now.rows))
@@ -156,14 +156,14 @@ def _evaluate_group(
                 condition, _total_of_column(condition, now.rows), _total_of_column(condition, before.rows)
             )
             holds = _satisfies_comparison(condition, value)
-    text = _fill_template(alert.text or _default_notification_template(alert), {"value": value, **row})
+    text = _fill_template(alert.notification_text or _default_notification_template(alert), {"value": value, **row})
     return ConditionResult(fingerprint, labels, holds, value, text, has_rows=bool(now.rows))
 
 
 def _default_notification_template(alert: Alert) -> str:
-    condition = alert.condition.text.replace("{", "{{").replace("}", "}}")
-    return f"{alert.endpoint}: {condition}" + (
-        "" if alert.condition.compared_value is ComparedValue.MISSING else " (is {value})"
+    condition = alert.condition.written_text.replace("{", "{{").replace("}", "}}")
+    return f"{alert.endpoint_name}: {condition}" + (
+        "" if alert.condition.compared_value is ComparedValue.MISSING_ROWS else " (is {value})"
     )
 
 
@@ -280,13 +280,13 @@ def check_alert(alert: Alert, endpoint: Endpoint, target: Target) -> None:
     _check_template(alert)
     _check_parameters(alert, endpoint)
     statement = _compile_query(alert, endpoint, target)
-    text = endpoint.sql if alert.sandbox is None else alert.sandbox[1]
+    text = endpoint.sql if alert.sandbox_language_and_text is None else alert.sandbox_language_and_text[1]
     if not _SELECT_STAR_PATTERN.search(text):
         _check_columns(alert, statement.column_names[: statement.answer_column_count])
 
 
 def _check_template(alert: Alert) -> None:
-    problem = _template_problem(alert.text)
+    problem = _template_problem(alert.notification_text)
     if problem is not None:
         raise alert_fault(alert, f"text: {problem}", "Write {column} for a value, and {{ or }} for a brace.")
 
@@ -309,9 +309,9 @@ def _check_parameters(alert: Alert, endpoint: Endpoint) -> None:
 def _compile_query(alert: Alert, endpoint: Endpoint, target: Target) -> Statement:
     program = read_endpoint(endpoint)
     try:
-        if alert.sandbox is None:
+        if alert.sandbox_language_and_text is None:
             return compile_saved_query(program, target, {})
-        language, text = alert.sandbox
+        language, text = alert.sandbox_language_and_text
         compile_text = compile_sql_query if language == "sql" else compile_lql_query
         return compile_text(program, text, target, {})
     except COMPILE_FAULTS as fault:
@@ -319,10 +319,10 @@ def _compile_query(alert: Alert, endpoint: Endpoint, target: Target) -> Statemen
 
 
 def _compile_error_message(alert: Alert, fault: Fault) -> str:
-    if alert.sandbox is None:
+    if alert.sandbox_language_and_text is None:
         return fault.message
     position = f" at {fault.span.line}:{fault.span.column}" if fault.span else ""
-    return f"{alert.sandbox[0]}{position}: {fault.message}"
+    return f"{alert.sandbox_language_and_text[0]}{position}: {fault.message}"
 
 
 def _check_columns(alert: Alert, names: Sequence[str]) -> None:
@@ -332,7 +332,11 @@ def _check_columns(alert: Alert, names: Sequence[str]) -> None:
         if condition.compared_value in (ComparedValue.COLUMN, ComparedValue.CHANGE) and condition.column
         else []
     )
-    for name in [*read, *alert.group_by, *(column for column in _template_columns(alert.text) if column != "value")]:
+    for name in [
+        *read,
+        *alert.group_by,
+        *(column for column in _template_columns(alert.notification_text) if column != "value"),
+    ]:
         if name not in names:
             hint = did_you_mean(name, names) or f"There are: {', '.join(names)}."
             raise alert_fault(alert, f"the answer has no column {name}.", hint)
@@ -402,7 +406,7 @@ class GroupState(msgspec.Struct, frozen=True):
 class StateUpdate(msgspec.Struct):
     """The result of an evaluation: the states of all groups, which of them changed, and what to send to targets."""
 
-    groups: dict[str, GroupState]
+    states_by_fingerprint: dict[str, GroupState]
     changed_groups: list[GroupState] = []
     removed_fingerprints: list[str] = []
     outgoing_changes: list[tuple[str, StateChange]] = []
@@ -465,7 +469,7 @@ def update_group_states(
     for fingerprint, instance in instances.items():
         if fingerprint not in verdicts_by_fingerprint and not evaluation.is_answer_truncated:
             _end_group(update, instance, evaluation.now_us)
-    for instance in list(update.groups.values()):
+    for instance in list(update.states_by_fingerprint.values()):
         if instance.phase is GroupPhase.FIRING and not is_silenced(instance.labels):
             _queue_due_firing_changes(update, alert, instance, evaluation.now_us, repeat_after)
     return update
@@ -488,7 +492,7 @@ def _has_missing_group_expired(before: GroupState | None, verdict: ConditionResu
 
 def _update_group_with_met_condition(alert: Alert, update: StateUpdate, verdict: ConditionResult, now_us: int) -> None:
     """Update the state of a group for which the condition holds."""
-    before = update.groups.get(verdict.fingerprint)
+    before = update.states_by_fingerprint.get(verdict.fingerprint)
     if before is None or before.phase is GroupPhase.QUIET:
         since_us, phase, sent_us = now_us, GroupPhase.PENDING, before.sent_us if before else {}
     else:
@@ -497,9 +501,9 @@ def _update_group_with_met_condition(alert: Alert, update: StateUpdate, verdict:
         phase = GroupPhase.FIRING
     seen_us = now_us if verdict.has_rows or before is None else before.seen_us
     after = GroupState(
-        verdict.fingerprint, verdict.labels, phase, since_us, seen_us, verdict.value, verdict.text, sent_us
+        verdict.fingerprint, verdict.labels, phase, since_us, seen_us, verdict.value, verdict.alert_text, sent_us
     )
-    update.groups[after.fingerprint] = after
+    update.states_by_fingerprint[after.fingerprint] = after
     if before is None or phase is not before.phase:
         update.history_events.append((str(phase), after))
         update.changed_groups.append(after)
@@ -509,7 +513,7 @@ def _update_group_with_unmet_condition(
     alert: Alert, update: StateUpdate, verdict: ConditionResult, now_us: int
 ) -> None:
     """Update the state of a group for which the condition does not hold."""
-    before = update.groups.get(verdict.fingerprint)
+    before = update.states_by_fingerprint.get(verdict.fingerprint)
     if before is not None and before.phase is not GroupPhase.QUIET:
         _end_group(update, before, now_us)
     if not (verdict.labels and can_hold_without_rows(alert.condition)):
@@ -526,7 +530,7 @@ def _update_group_with_unmet_condition(
     ):
         return
     quiet = GroupState(verdict.fingerprint, verdict.labels, GroupPhase.QUIET, now_us, seen_us)
-    update.groups[quiet.fingerprint] = quiet
+    update.states_by_fingerprint[quiet.fingerprint] = quiet
     update.changed_groups.append(quiet)
 
 
@@ -541,7 +545,7 @@ def _end_group(update: StateUpdate, instance: GroupState, now_us: int) -> None:
 
 
 def _remove_group(update: StateUpdate, instance: GroupState) -> None:
-    if update.groups.pop(instance.fingerprint, None) is not None:
+    if update.states_by_fingerprint.pop(instance.fingerprint, None) is not None:
         update.removed_fingerprints.append(instance.fingerprint)
 
 
@@ -558,7 +562,7 @@ def _queue_due_firing_changes(
     for target in due:
         update.outgoing_changes.append((target, make_state_change(instance, NotifiedState.FIRING, None)))
     sent = msgspec.structs.replace(instance, sent_us={**instance.sent_us, **dict.fromkeys(due, now_us)})
-    update.groups[sent.fingerprint] = sent
+    update.states_by_fingerprint[sent.fingerprint] = sent
     update.changed_groups = [
         changed for changed in update.changed_groups if changed.fingerprint != sent.fingerprint
     ] + [sent]

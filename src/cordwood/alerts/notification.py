@@ -41,8 +41,8 @@ class Notification(msgspec.Struct, frozen=True):
     """
 
     id: str
-    alert: str
-    endpoint: str
+    alert_name: str
+    endpoint_name: str
     severity: Severity
     changes: tuple[StateChange, ...]
     created_us: int

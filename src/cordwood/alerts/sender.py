@@ -77,13 +77,13 @@ class NotificationSender:
         note: RecordObservation,
         external_url: str = "",
     ) -> None:
-        self._store = store
+        self._alert_store = store
         self._routes_by_target = receivers
-        self._limits = limits
+        self._send_limits = limits
         self._clock_us = clock_us
         self._record_observation = note
         self._external_url = external_url.rstrip("/")
-        self._delivery_states: defaultdict[str, TargetDeliveryState] = defaultdict(TargetDeliveryState)
+        self._delivery_states_by_target: defaultdict[str, TargetDeliveryState] = defaultdict(TargetDeliveryState)
         self._send_tasks_by_target: dict[str, asyncio.Task[None]] = {}
         self._wake_event = asyncio.Event()
 
@@ -92,7 +92,7 @@ class NotificationSender:
         self._wake_event.set()
 
     def delivery_state(self, target: str) -> TargetDeliveryState:
-        return self._delivery_states[target]
+        return self._delivery_states_by_target[target]
 
     async def run(self) -> None:
         """Send queued changes until cancelled.
@@ -125,10 +125,10 @@ class NotificationSender:
         Targets that are paused, busy, or at their rate limit are skipped.
         """
         now_us = self._clock_us()
-        paused = [target for target, attempts in self._delivery_states.items() if attempts.is_paused(now_us)]
+        paused = [target for target, attempts in self._delivery_states_by_target.items() if attempts.is_paused(now_us)]
         by_target: defaultdict[str, list[QueuedChange]] = defaultdict(list)
         for outgoing in await asyncio.to_thread(
-            self._store.queued_changes, excluded_targets=[*self._send_tasks_by_target, *paused]
+            self._alert_store.queued_changes, excluded_targets=[*self._send_tasks_by_target, *paused]
         ):
             by_target[outgoing.target].append(outgoing)
         started = []
@@ -142,7 +142,7 @@ class NotificationSender:
     def _start_sending(self, target: str, group: Sequence[QueuedChange], now_us: int) -> "asyncio.Task[None]":
         async def send() -> None:
             try:
-                await self._send(target, group, now_us)
+                await self._send_changes(target, group, now_us)
             finally:
                 del self._send_tasks_by_target[target]
 
@@ -151,7 +151,7 @@ class NotificationSender:
         return task
 
     def _take_rate_limit_token(self, target: str, now_us: int) -> bool:
-        attempts, limits = self._delivery_states[target], self._limits
+        attempts, limits = self._delivery_states_by_target[target], self._send_limits
         if attempts.tokens_refilled_us is None:
             attempts.rate_limit_tokens = float(limits.max_burst_notifications)
         else:
@@ -166,8 +166,8 @@ class NotificationSender:
         attempts.rate_limit_tokens -= 1
         return True
 
-    async def _send(self, target: str, group: Sequence[QueuedChange], now_us: int) -> None:
-        attempts = self._delivery_states[target]
+    async def _send_changes(self, target: str, group: Sequence[QueuedChange], now_us: int) -> None:
+        attempts = self._delivery_states_by_target[target]
         max_changes, deliver = self._routes_by_target.get(target, (len(group), None))
         # Changes beyond the maximum follow in the next notification.
         sent = group[:max_changes]
@@ -194,9 +194,9 @@ class NotificationSender:
     async def _handle_failure(
         self, target: str, sent: Sequence[QueuedChange], failure: DeliveryFailed, now_us: int
     ) -> None:
-        attempts = self._delivery_states[target]
+        attempts = self._delivery_states_by_target[target]
         self._schedule_retry(attempts, failure.reason, failure.retry_after_seconds, now_us)
-        expired_us = now_us - round(self._limits.retry_for_seconds * MICROSECONDS_PER_SECOND)
+        expired_us = now_us - round(self._send_limits.retry_for_seconds * MICROSECONDS_PER_SECOND)
         expired = [outgoing for outgoing in sent if outgoing.queued_us <= expired_us]
         if expired:
             await self._record_and_dequeue_changes(expired, "given_up", failure.reason)
@@ -223,13 +223,13 @@ class NotificationSender:
 
     async def _record_and_dequeue_changes(self, sent: Sequence[QueuedChange], kind: str, reason: str = "") -> None:
         entry = self._make_history_entry(sent, kind, reason)
-        await asyncio.to_thread(self._store.remove_queued_changes, sent, entry)
+        await asyncio.to_thread(self._alert_store.remove_queued_changes, sent, entry)
         self._report_history_entry(entry)
 
     async def _record_in_history(self, sent: Sequence[QueuedChange], kind: str, reason: str) -> None:
         entry = self._make_history_entry(sent, kind, reason)
         self._report_history_entry(entry)
-        await asyncio.to_thread(self._store.record_in_history, entry)
+        await asyncio.to_thread(self._alert_store.record_in_history, entry)
 
     def _make_history_entry(self, sent: Sequence[QueuedChange], kind: str, reason: str) -> HistoryEntry:
         first = sent[0]
@@ -257,8 +257,8 @@ class NotificationSender:
         expires_seconds = max(_MIN_EXPIRES_SECONDS, _EXPIRES_INTERVALS * alert.every_seconds)
         return Notification(
             id=blake2b(f"{sent[0].target}|{numbers}".encode(), digest_size=16).hexdigest(),
-            alert=alert.name,
-            endpoint=alert.endpoint,
+            alert_name=alert.name,
+            endpoint_name=alert.endpoint,
             severity=alert.severity,
             changes=tuple(item.change for item in sent),
             created_us=now_us,

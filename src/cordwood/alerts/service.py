@@ -95,16 +95,16 @@ class _AlertEvaluator:
     ) -> None:
         self._catalog = catalog
         self._query_runner = queries
-        self._store = store
+        self._alert_store = store
         self._clock_us = clock_us
         self._record_observation = note
-        self._options = options
-        self._next_evaluation_us: dict[str, int] = {}
+        self._evaluation_options = options
+        self._next_evaluation_us_by_alert_id: dict[str, int] = {}
         self._tasks_by_alert_id: dict[str, asyncio.Task[None]] = {}
-        self._health: dict[str, AlertHealth] = {}
+        self._health_by_alert_id: dict[str, AlertHealth] = {}
 
     def health_of(self, alert: Alert) -> AlertHealth:
-        return self._health.get(str(alert.id), AlertHealth())
+        return self._health_by_alert_id.get(str(alert.id), AlertHealth())
 
     async def run(self) -> None:
         """Evaluate alerts until cancelled."""
@@ -128,21 +128,23 @@ class _AlertEvaluator:
         started: list[asyncio.Task[None]] = []
         for alert_id, alert in alerts.items():
             every_us = round(alert.every_seconds * MICROSECONDS_PER_SECOND)
-            due_us = self._next_evaluation_us.setdefault(alert_id, now_us + _first_evaluation_delay_us(alert))
+            due_us = self._next_evaluation_us_by_alert_id.setdefault(
+                alert_id, now_us + _first_evaluation_delay_us(alert)
+            )
             # A due time more than one interval ahead is wrong, so the alert is evaluated now. Either the clock was set
             # back, or the interval was shortened.
             if not now_us < due_us <= now_us + every_us and alert_id not in self._tasks_by_alert_id:
-                self._next_evaluation_us[alert_id] = now_us + every_us
+                self._next_evaluation_us_by_alert_id[alert_id] = now_us + every_us
                 started.append(self._start_task(alert_id, self.evaluate(alert)))
-        removed = [facts for facts in self._store.alerts_with_groups() if facts.id not in alerts]
+        removed = [facts for facts in self._alert_store.alerts_with_groups() if facts.id not in alerts]
         started += [
             self._start_task(facts.id, self._resolve_removed_alert(facts))
             for facts in removed
             if facts.id not in self._tasks_by_alert_id
         ]
-        for forgotten in self._next_evaluation_us.keys() - alerts.keys():
-            del self._next_evaluation_us[forgotten]
-            self._health.pop(forgotten, None)
+        for forgotten in self._next_evaluation_us_by_alert_id.keys() - alerts.keys():
+            del self._next_evaluation_us_by_alert_id[forgotten]
+            self._health_by_alert_id.pop(forgotten, None)
         return started
 
     def _start_task(self, alert_id: str, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
@@ -174,8 +176,8 @@ class _AlertEvaluator:
         is_cut = answer.receipt.truncated_by is not None
         step = await asyncio.to_thread(self._evaluate_and_store, alert, answer, earlier, now_us, is_cut=is_cut)
         if step.outgoing_changes:
-            self._options.wake_sender()
-        return AlertHealth(now_us, notice=_truncation_notice(answer, len(step.groups)))
+            self._evaluation_options.wake_sender()
+        return AlertHealth(now_us, notice=_truncation_notice(answer, len(step.states_by_fingerprint)))
 
     async def _run_current_and_earlier_queries(
         self, alert: Alert, now_us: int
@@ -200,7 +202,7 @@ class _AlertEvaluator:
     def _evaluate_rows(
         self, alert: Alert, answer: CompleteAnswer, earlier: CompleteAnswer | None
     ) -> list[ConditionResult]:
-        instances = self._store.group_states(str(alert.id))
+        instances = self._alert_store.group_states(str(alert.id))
         known = {fingerprint: instance.labels for fingerprint, instance in instances.items()}
         try:
             return evaluate_groups(alert, _decode_rows(answer), () if earlier is None else _decode_rows(earlier), known)
@@ -211,30 +213,34 @@ class _AlertEvaluator:
         self, alert: Alert, answer: CompleteAnswer, earlier: CompleteAnswer | None, now_us: int, *, is_cut: bool
     ) -> StateUpdate:
         verdicts = self._evaluate_rows(alert, answer, earlier)
-        instances = self._store.group_states(str(alert.id))
-        silences = self._store.silences()
+        instances = self._alert_store.group_states(str(alert.id))
+        silences = self._alert_store.silences()
         step = update_group_states(
             alert,
             instances,
             EvaluationResult(verdicts, now_us, is_cut),
-            lambda target: self._options.repeat_seconds_by_target.get(target, alert.repeat_seconds),
+            lambda target: self._evaluation_options.repeat_seconds_by_target.get(target, alert.repeat_seconds),
             lambda labels: is_silenced(silences, alert.name, labels, now_us),
         )
-        self._store.store_update(make_alert_summary(alert), step, now_us)
+        self._alert_store.store_update(make_alert_summary(alert), step, now_us)
         return step
 
     async def _run_query(self, alert: Alert, now_us: int, as_of_us: int | None = None) -> CompleteAnswer:
-        endpoint = self._catalog.endpoint(alert.endpoint)
+        endpoint = self._catalog.endpoint(alert.endpoint_name)
         if endpoint is None:
-            raise UnknownEndpoint(f"There is no endpoint {alert.endpoint!r}.")
-        sandbox = None if alert.sandbox is None else SandboxQuery(QueryLanguage(alert.sandbox[0]), alert.sandbox[1])
+            raise UnknownEndpoint(f"There is no endpoint {alert.endpoint_name!r}.")
+        sandbox = (
+            None
+            if alert.sandbox_language_and_text is None
+            else SandboxQuery(QueryLanguage(alert.sandbox_language_and_text[0]), alert.sandbox_language_and_text[1])
+        )
         # Each alert has an account of its own. If a query of one alert had to be killed, queries of other alerts are
         # still accepted.
         account = f"alert {alert.name}"
         request = QueryRequest(
             endpoint,
             Caller(account, frozenset({"private"})),
-            self._options.answer_format,
+            self._evaluation_options.answer_format,
             resolve_relative_times(alert.parameters, endpoint.parameters, now_us),
             sandbox,
             alert.redact,
@@ -247,18 +253,18 @@ class _AlertEvaluator:
     async def _resolve_removed_alert(self, facts: AlertSummary) -> None:
         """End the groups of an alert that is no longer defined, so that its firing groups are resolved."""
         now_us = self._clock_us()
-        step = end_all_groups(self._store.group_states(facts.id), now_us)
+        step = end_all_groups(self._alert_store.group_states(facts.id), now_us)
         try:
-            await asyncio.to_thread(self._store.store_update, facts, step, now_us)
+            await asyncio.to_thread(self._alert_store.store_update, facts, step, now_us)
         except Fault as fault:
             self._record_error_observation(facts.name, fault.message)
             return
-        self._options.wake_sender()
+        self._evaluation_options.wake_sender()
 
     async def _record_health(self, alert: Alert, health: AlertHealth) -> None:
         """Record the health of an alert; add an entry to the history when an error begins or ends."""
         was_well, is_well = self.health_of(alert).error is None, health.error is None
-        self._health[str(alert.id)] = health
+        self._health_by_alert_id[str(alert.id)] = health
         if was_well == is_well:
             self._record_observation(AlertEvaluated(alert=alert.name, outcome="ok" if is_well else "error"))
             return
@@ -270,7 +276,7 @@ class _AlertEvaluator:
             self._record_error_observation(alert.name, error)
         try:
             entry = HistoryEntry(health.evaluated_us or 0, alert.name, kind, reason=error)
-            await asyncio.to_thread(self._store.record_in_history, entry)
+            await asyncio.to_thread(self._alert_store.record_in_history, entry)
         except Fault as fault:
             self._record_error_observation(alert.name, fault.message)
 
@@ -279,7 +285,7 @@ class _AlertEvaluator:
 
 
 def make_alert_summary(alert: Alert) -> AlertSummary:
-    return AlertSummary(str(alert.id), alert.name, alert.endpoint, alert.severity, alert.every_seconds)
+    return AlertSummary(str(alert.id), alert.name, alert.endpoint_name, alert.severity, alert.every_seconds)
 
 
 def _decode_rows(answer: CompleteAnswer) -> Sequence[AnswerRow]:
@@ -333,7 +339,7 @@ class AlertOptions(msgspec.Struct, frozen=True):
     """The options of the alert service: its store file, targets, limits, external URL, and the format of rows."""
 
     store_file: Path
-    targets: Mapping[str, DeliveryTarget]
+    targets_by_name: Mapping[str, DeliveryTarget]
     send_limits: SendLimits
     external_url: str
     answer_format: AnswerFormat
@@ -364,12 +370,12 @@ class AlertService:
         self._query_runner = queries
         self._record_observation = note
         self._components: AlertComponents | None = None
-        self._last_error = ""
+        self._last_store_opening_error = ""
         # A lock for opening the store, because a backup may open it in another thread.
-        self._opening_lock = threading.Lock()
+        self._store_opening_lock = threading.Lock()
         # A separate thread pool for sending, because targets may take long to answer.
         self._sending_threads = ThreadPoolExecutor(
-            min(len(options.targets) + 1, _MAX_SENDING_THREADS), thread_name_prefix="alerts-send"
+            min(len(options.targets_by_name) + 1, _MAX_SENDING_THREADS), thread_name_prefix="alerts-send"
         )
 
     @property
@@ -390,9 +396,9 @@ class AlertService:
         except Fault as fault:
             # The store could not be opened, for example after a reload added the first alert. The service continues
             # without alerts, tries again, and logs the same error only once.
-            if fault.one_line_text() != self._last_error:
-                self._last_error = fault.one_line_text()
-                self._record_observation(OperatorMessage(message=self._last_error, level="error"))
+            if fault.one_line_text() != self._last_store_opening_error:
+                self._last_store_opening_error = fault.one_line_text()
+                self._record_observation(OperatorMessage(message=self._last_store_opening_error, level="error"))
             return None
 
     def is_store_needed(self) -> bool:
@@ -404,7 +410,7 @@ class AlertService:
 
         Raise DataFolderUnusable if the store is damaged.
         """
-        with self._opening_lock:
+        with self._store_opening_lock:
             if self._components is None:
                 self._components = self._create_components()
             return self._components
@@ -414,13 +420,15 @@ class AlertService:
         store = AlertStore(options.store_file)
         receivers = {
             name: (target.max_changes_per_notification, partial(self.deliver, target))
-            for name, target in options.targets.items()
+            for name, target in options.targets_by_name.items()
         }
         sender = NotificationSender(
             store, receivers, options.send_limits, self.clock_us, self._record_observation, options.external_url
         )
         repeats = {
-            name: target.repeat_seconds for name, target in options.targets.items() if target.repeat_seconds is not None
+            name: target.repeat_seconds
+            for name, target in options.targets_by_name.items()
+            if target.repeat_seconds is not None
         }
         evaluation = _EvaluationOptions(options.answer_format, sender.wake, repeats)
         evaluator = _AlertEvaluator(

@@ -84,7 +84,7 @@ class AlertStore:
     """The store of alerts. Thread-safe. The states of all groups, and all silences, are also held in memory."""
 
     def __init__(self, file: Path) -> None:
-        self._file = file
+        self._database_file = file
         self._lock = threading.RLock()
         self._history_insert_count = 0
         try:
@@ -97,7 +97,7 @@ class AlertStore:
             instances, self._facts = self._load_groups()
             for alert_id, found in instances.items():
                 self._cache_group_states(alert_id, found)
-            self._silences = self._load_silences()
+            self._silences_by_id = self._load_silences()
         except (sqlite3.Error, msgspec.DecodeError, OSError) as problem:
             message = f"The store of alerts {file} cannot be used: {problem}."
             raise DataFolderUnusable(message, hint=_DAMAGED_STORE_HINT) from problem
@@ -125,7 +125,7 @@ class AlertStore:
             if update.changed_groups or update.removed_fingerprints or update.outgoing_changes or update.history_events:
                 with self._transaction() as database:
                     self._write_update(database, alert, update, now_us)
-            self._cache_group_states(alert.id, update.groups)
+            self._cache_group_states(alert.id, update.states_by_fingerprint)
             self._facts[alert.id] = alert
             return len(update.outgoing_changes)
 
@@ -204,29 +204,29 @@ class AlertStore:
 
     def silences(self) -> Sequence[Silence]:
         with self._lock:
-            return tuple(self._silences.values())
+            return tuple(self._silences_by_id.values())
 
     def add_silence(self, silence: Silence, now_us: int) -> None:
         """Store a silence, and remove silences that have ended."""
         with self._lock:
-            ended = [found.id for found in self._silences.values() if found.ends_us <= now_us]
-            if len(self._silences) - len(ended) >= MAX_SILENCES:
+            ended = [found.id for found in self._silences_by_id.values() if found.ends_us <= now_us]
+            if len(self._silences_by_id) - len(ended) >= MAX_SILENCES:
                 raise TooManyDefinitions(f"There are {MAX_SILENCES} silences.", hint="Delete some.")
             with self._transaction() as database:
                 database.executemany("delete from silences where id = ?", [(found,) for found in ended])
                 database.execute("insert into silences (id, body) values (?, ?)", (silence.id, _encode_json(silence)))
             for found in ended:
-                del self._silences[found]
-            self._silences[silence.id] = silence
+                del self._silences_by_id[found]
+            self._silences_by_id[silence.id] = silence
 
     def delete_silence(self, silence_id: str) -> bool:
         """Delete a silence; return whether it existed."""
         with self._lock:
-            if silence_id not in self._silences:
+            if silence_id not in self._silences_by_id:
                 return False
             with self._transaction() as database:
                 database.execute("delete from silences where id = ?", (silence_id,))
-            del self._silences[silence_id]
+            del self._silences_by_id[silence_id]
             return True
 
     # The following methods store and read the history.

@@ -86,7 +86,9 @@ def check_endpoint(
         program = msgspec.structs.replace(program, sub_query_sources=sources)
     try:
         compile_saved_query(program, target, {})
-        for name in program.sub_query_names if endpoint.sandbox and not program.sub_query_sources else ():
+        for name in (
+            program.sub_query_names if endpoint.accepts_sandbox_queries and not program.sub_query_sources else ()
+        ):
             if time.thread_time() > deadline:
                 message = f"The endpoint's sub-queries take more than {max_seconds:g} s to compile."
                 raise CompilationTimeout(message, hint="Split it into several endpoints.")
@@ -182,10 +184,10 @@ class CachingEndpointChecker:
     """
 
     def __init__(self, folder: Path, target: str, check: _CheckEndpoint, code: str | None = None) -> None:
-        self._file = folder / _PASSED_ENDPOINT_DIGESTS_FILE
+        self._digests_file = folder / _PASSED_ENDPOINT_DIGESTS_FILE
         self._check_endpoint = check
         self._compiler_version = f"{target} {code or compiler_version()}"
-        self._stored_digests = _read_endpoint_digests(self._file)
+        self._stored_digests = _read_endpoint_digests(self._digests_file)
         self._passed_digests: set[str] = set()
 
     def check(self, endpoint: Endpoint, streams: Sequence[Stream]) -> None:
@@ -203,7 +205,7 @@ class CachingEndpointChecker:
         if self._passed_digests == self._stored_digests:
             return
         with suppress(OSError):
-            write_durably(self._file, json.dumps(sorted(self._passed_digests)).encode())
+            write_durably(self._digests_file, json.dumps(sorted(self._passed_digests)).encode())
             self._stored_digests = set(self._passed_digests)
 
     def _endpoint_digest(self, endpoint: Endpoint, streams: Sequence[Stream]) -> str:

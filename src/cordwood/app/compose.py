@@ -76,7 +76,7 @@ _ALERTMANAGER_REPEAT_SECONDS: Final = 60.0
 _MAX_UNFLUSHED_BYTES = 96 * 2**20
 
 
-class Components(msgspec.Struct, frozen=True):
+class ServiceComponents(msgspec.Struct, frozen=True):
     """All open components of the service, and the settings with which they were opened."""
 
     services: Services
@@ -117,7 +117,7 @@ class Components(msgspec.Struct, frozen=True):
 
         Call this method after the last request.
         """
-        self.services.alerts.close()
+        self.services.alert_service.close()
         self.services.intake.close()
         self.engine.close()
         self.key_store.close()
@@ -132,7 +132,7 @@ def build_components(
     host: EngineLauncher | None = None,
     *,
     evaluates_alerts: bool = True,
-) -> Components:
+) -> ServiceComponents:
     """Open all components that the settings name, in a data folder that this process owns.
 
     If `evaluates_alerts` is false, alerts may name targets that are not in the settings. If the launcher `host` is
@@ -158,10 +158,12 @@ def build_components(
         catalog,
         engine,
         ManagedDefinitionFiles(folder.path),
-        lambda: read_and_check_definitions_cached(settings, folder, engine.target, target_names),
+        lambda: read_and_check_definitions_cached(settings, folder, engine.compile_target, target_names),
         DefinitionChecks(
-            lambda endpoint, streams: check_endpoint(endpoint, streams, engine.target, MAX_ENDPOINT_CHECK_SECONDS),
-            make_alert_check(engine.target, target_names),
+            lambda endpoint, streams: check_endpoint(
+                endpoint, streams, engine.compile_target, MAX_ENDPOINT_CHECK_SECONDS
+            ),
+            make_alert_check(engine.compile_target, target_names),
         ),
         settings.ingest.new_streams,
     )
@@ -178,13 +180,13 @@ def build_components(
         tail_service=TailService(answers, intake, tail_limits(settings), observer.record),
         authenticator=Authenticator(keys, (*fixed, *local_keys), signed),
         catalog=catalog,
-        alerts=alerts,
+        alert_service=alerts,
         backup_service=BackupService(engine, keys.copy_database, alerts.copy_database, folder, cordwood.__version__),
         stream_creator=management,
-        endpoint_definitions=management.endpoints,
-        stream_definitions=management.streams,
+        endpoint_definitions=management.endpoint_definitions,
+        stream_definitions=management.stream_definitions,
     )
-    return Components(services, catalog, engine, keys, settings, management)
+    return ServiceComponents(services, catalog, engine, keys, settings, management)
 
 
 def _close_engine(engine_future: Future[Engine]) -> None:
@@ -241,7 +243,7 @@ def _alert_targets(settings: Settings) -> Mapping[str, DeliveryTarget]:
     """
     if not settings.alerts.targets:
         return {}
-    deliverer: Any = _import_alert_deliverer().Deliverer.from_settings(settings.alerts)
+    deliverer: Any = _import_alert_deliverer().NotificationDeliverer.from_settings(settings.alerts)
     return {
         target.name: DeliveryTarget(
             target.name,
@@ -251,7 +253,7 @@ def _alert_targets(settings: Settings) -> Mapping[str, DeliveryTarget]:
             target.max_changes_per_notification,
             cast("Callable[..., None]", partial(deliverer.deliver, target)),
         )
-        for target in deliverer.targets.values()
+        for target in deliverer.targets_by_name.values()
     }
 
 
@@ -270,7 +272,7 @@ def _open_alert_service(
     """
     options = AlertOptions(
         store_file=folder.alerts_file,
-        targets=targets,
+        targets_by_name=targets,
         send_limits=SendLimits(settings.alerts.send_rate, settings.alerts.retry_time),
         external_url=settings.alerts.external_url,
         answer_format=JSON_FORMAT,

@@ -121,8 +121,8 @@ def compile_cache_bytes(limits: LimitSettings) -> int:
 class CreatedKeys(msgspec.Struct, frozen=True):
     """The secrets of the keys that were created at the first start. The key store has only their digests."""
 
-    private: str
-    public: str
+    private_key_secret: str
+    public_key_secret: str
 
 
 def fixed_keys(settings: KeySettings) -> tuple[FixedKey, ...]:

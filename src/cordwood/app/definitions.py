@@ -90,7 +90,7 @@ class DefinitionDraft(msgspec.Struct, frozen=True):
     `sent_text` is None if the author sent JSON fields instead of a text, or restores an earlier version.
     """
 
-    text: str
+    text_to_store: str
     sent_text: str | None = None
 
     def span_in_sent_text(self, span: Span | None) -> Span | None:
@@ -102,8 +102,8 @@ class DefinitionDraft(msgspec.Struct, frozen=True):
         if span is None:
             return None
         if self.sent_text is not None:
-            return Span(span.line - self.text.count("\n") + self.sent_text.count("\n"), span.column)
-        line = span.line - self.text[: self.text.find("*/") + 3].count("\n")
+            return Span(span.line - self.text_to_store.count("\n") + self.sent_text.count("\n"), span.column)
+        line = span.line - self.text_to_store[: self.text_to_store.find("*/") + 3].count("\n")
         return Span(line, span.column) if line > 0 else None
 
 
@@ -111,7 +111,7 @@ class DefinitionOperations(Protocol[T]):
     """What `ManagedDefinitions` needs to change definitions of one kind: either endpoints or streams."""
 
     @property
-    def kind(self) -> str:
+    def definition_kind(self) -> str:
         """The noun for error messages: `endpoint` or `stream`."""
 
     @property
@@ -124,10 +124,10 @@ class DefinitionOperations(Protocol[T]):
     def managed_definitions(self, contents: CatalogContents) -> Sequence[T]:
         """Return only the definitions in the data folder, which were created or changed over HTTP."""
 
-    def origins(self, contents: CatalogContents) -> Mapping[str, DefinitionOrigin]:
+    def origins_by_name(self, contents: CatalogContents) -> Mapping[str, DefinitionOrigin]:
         """Return the origin of each definition by its name: shipped with cordwood, a file of the operator, or HTTP."""
 
-    def revision(self, definition: T) -> str: ...
+    def revision_of(self, definition: T) -> str: ...
 
     def stored_text(self, definition: T) -> str | None:
         """Return the definition's text as the data folder stores it, or None if it does not store this definition."""
@@ -162,12 +162,12 @@ class DefinitionOperations(Protocol[T]):
 class EndpointOperations:
     """Operations on endpoints. Each endpoint is stored in its own file."""
 
-    kind: Final = "endpoint"
+    definition_kind: Final = "endpoint"
     id_namespace: Final = endpoint_file.ENDPOINT_ID_NAMESPACE
 
     def __init__(self, files: ManagedDefinitionFiles, checks: DefinitionChecks) -> None:
-        self._files = files
-        self._checks = checks
+        self._managed_files = files
+        self._definition_checks = checks
 
     def all_definitions(self, contents: CatalogContents) -> Sequence[Endpoint]:
         return contents.endpoints
@@ -175,10 +175,10 @@ class EndpointOperations:
     def managed_definitions(self, contents: CatalogContents) -> Sequence[Endpoint]:
         return contents.layers.managed.endpoints
 
-    def origins(self, contents: CatalogContents) -> Mapping[str, DefinitionOrigin]:
+    def origins_by_name(self, contents: CatalogContents) -> Mapping[str, DefinitionOrigin]:
         return contents.layers.endpoint_origins()
 
-    def revision(self, definition: Endpoint) -> str:
+    def revision_of(self, definition: Endpoint) -> str:
         return definition.revision
 
     def stored_text(self, definition: Endpoint) -> str | None:
@@ -197,7 +197,7 @@ class EndpointOperations:
         return DefinitionDraft(
             _content_with_id(
                 endpoint_content_from_fields(sent), _read_or_derive_id(sent, self.id_namespace, used_ids)
-            ).text
+            ).file_text
         )
 
     def changed_draft(self, before: Endpoint, sent: SentDefinition) -> DefinitionDraft | None:
@@ -206,12 +206,12 @@ class EndpointOperations:
             raise RevisionMismatch(f"The file of {before.name} has been removed.", hint="Reload the service.")
         if isinstance(sent, str):
             draft = self._draft_of_changed_text(before, sent)
-            return None if draft.text == text else draft
+            return None if draft.text_to_store == text else draft
         if sent.get("token") not in (None, str(before.id)):
             raise BadDefinition("token", "cannot be changed", hint=_UNCHANGEABLE_ID_HINT)
         current = self.parse_draft(DefinitionDraft(text))
         content = EndpointFileContent(endpoint_file.parse_settings_document("", text).root_table, current.sql)
-        draft = DefinitionDraft(_content_with_id(apply_endpoint_fields(content, sent), before.id).text)
+        draft = DefinitionDraft(_content_with_id(apply_endpoint_fields(content, sent), before.id).file_text)
         return (
             None
             if _endpoint_without_file_layout(self.parse_draft(draft)) == _endpoint_without_file_layout(current)
@@ -244,10 +244,10 @@ class EndpointOperations:
     def parse_draft(self, draft: DefinitionDraft) -> Endpoint:
         _require_max_size(draft, MAX_ENDPOINT_FILE_BYTES, "The endpoint's file")
         try:
-            endpoint = endpoint_file.read_endpoint_file("", draft.text)
+            endpoint = endpoint_file.read_endpoint_file("", draft.text_to_store)
         except BadEndpointFile as fault:
             raise _convert_endpoint_fault(fault, draft) from fault
-        return _endpoint_with_file(endpoint, str(self._files.endpoint_file(endpoint.id)))
+        return _endpoint_with_file(endpoint, str(self._managed_files.endpoint_file(endpoint.id)))
 
     def contents_after_change(
         self, contents: CatalogContents, old: Endpoint | None, new: Endpoint | None, draft: DefinitionDraft | None
@@ -271,7 +271,7 @@ class EndpointOperations:
             endpoint for endpoint in checked.endpoints if endpoint.revision != revisions.get(endpoint.name)
         ):
             try:
-                self._checks.check_endpoint(endpoint, checked.streams)
+                self._definition_checks.check_endpoint(endpoint, checked.streams)
             except BadEndpointFile as fault:
                 raise _convert_fault_after_change(fault, new, draft, contents) from fault
         self._check_alerts(checked, old, new, draft)
@@ -292,9 +292,9 @@ class EndpointOperations:
     ) -> None:
         """Check all alerts on the changed endpoint, both in its own settings and in alert files of the operator."""
         names = {endpoint.name for endpoint in (old, new) if endpoint is not None}
-        alerts = [alert for alert in checked.alerts if alert.endpoint in names]
+        alerts = [alert for alert in checked.alerts if alert.endpoint_name in names]
         for fault in find_alert_faults(
-            msgspec.structs.replace(checked, alerts=tuple(alerts)), self._checks.check_alert
+            msgspec.structs.replace(checked, alerts=tuple(alerts)), self._definition_checks.check_alert
         ):
             if new is not None and fault.span is not None and fault.span.file == new.file:
                 span = None if draft is None else draft.span_in_sent_text(fault.span)
@@ -306,9 +306,9 @@ class EndpointOperations:
 
     def store_definition(self, old: Endpoint | None, new: Endpoint | None, text: str | None) -> None:
         if new is not None and text is not None:
-            self._files.write_file(Path(_endpoint_with_file_of(new, old).file), text)
+            self._managed_files.write_file(Path(_endpoint_with_file_of(new, old).file), text)
         elif old is not None:
-            self._files.remove_file(Path(old.file))
+            self._managed_files.remove_file(Path(old.file))
 
 
 class StreamOperations:
@@ -317,13 +317,13 @@ class StreamOperations:
     If a table has the name of a shipped stream, its settings replace those of the shipped stream.
     """
 
-    kind: Final = "stream"
+    definition_kind: Final = "stream"
     id_namespace: Final = stream_file.STREAM_ID_NAMESPACE
 
     def __init__(self, files: ManagedDefinitionFiles, check: CheckEndpoint, engine: StreamTableCreator) -> None:
-        self._files = files
+        self._managed_files = files
         self._check_endpoint = check
-        self._engine = engine
+        self._table_creator = engine
 
     def all_definitions(self, contents: CatalogContents) -> Sequence[Stream]:
         return contents.streams
@@ -331,10 +331,10 @@ class StreamOperations:
     def managed_definitions(self, contents: CatalogContents) -> Sequence[Stream]:
         return contents.layers.managed.streams
 
-    def origins(self, contents: CatalogContents) -> Mapping[str, DefinitionOrigin]:
+    def origins_by_name(self, contents: CatalogContents) -> Mapping[str, DefinitionOrigin]:
         return contents.layers.stream_origins()
 
-    def revision(self, definition: Stream) -> str:
+    def revision_of(self, definition: Stream) -> str:
         return stream_revision(definition)
 
     def stored_text(self, definition: Stream) -> str | None:
@@ -367,7 +367,7 @@ class StreamOperations:
         old_table = self._stream_toml_tables_by_name().get(before.name) or stream_to_toml_table(before)
         if isinstance(sent, str):
             draft = self._draft_of_changed_text(before, sent)
-            return None if draft.text == _stream_table_toml(old_table) else draft
+            return None if draft.text_to_store == _stream_table_toml(old_table) else draft
         for name, value in (("name", before.name), ("token", str(before.id))):
             if sent.get(name) not in (None, value):
                 raise BadDefinition(name, "cannot be changed", hint=_UNCHANGEABLE_STREAM_NAME_HINT)
@@ -394,7 +394,7 @@ class StreamOperations:
         _require_max_size(DefinitionDraft(sent), MAX_STREAM_DEFINITION_BYTES, "The stream's definition")
         try:
             document, table = read_stream_toml_table(sent)
-            return document, table, stream_file.read_stream_file(str(self._files.streams_file), sent)[0]
+            return document, table, stream_file.read_stream_file(str(self._managed_files.streams_file), sent)[0]
         except BadStreamFile as fault:
             raise _convert_stream_fault(fault, is_sent=True) from fault
 
@@ -405,7 +405,7 @@ class StreamOperations:
     def parse_draft(self, draft: DefinitionDraft) -> Stream:
         _require_max_size(draft, MAX_STREAM_DEFINITION_BYTES, "The stream's definition")
         try:
-            return stream_file.read_stream_file(str(self._files.streams_file), draft.text)[0]
+            return stream_file.read_stream_file(str(self._managed_files.streams_file), draft.text_to_store)[0]
         except BadStreamFile as fault:
             raise _convert_stream_fault(fault) from fault
 
@@ -422,8 +422,10 @@ class StreamOperations:
                 hint = f"It is the name of an endpoint that {reader.name} reads."
                 raise BadDefinition("name", "has already been taken", hint=hint)
         path, new_text = (
-            str(self._files.streams_file),
-            streams_file_text(self._stream_toml_tables_after_change(old, new, None if draft is None else draft.text)),
+            str(self._managed_files.streams_file),
+            streams_file_text(
+                self._stream_toml_tables_after_change(old, new, None if draft is None else draft.text_to_store)
+            ),
         )
         if len(new_text.encode()) > MAX_STREAMS_FILE_BYTES:
             raise TooManyDefinitions(
@@ -441,15 +443,17 @@ class StreamOperations:
 
     def create_or_check_engine_tables(self, contents: CatalogContents, *, only_check: bool = False) -> None:
         try:
-            (self._engine.check_streams if only_check else self._engine.create_stream_tables)(contents.streams)
+            (self._table_creator.check_streams if only_check else self._table_creator.create_stream_tables)(
+                contents.streams
+            )
         except BadStreamFile as fault:
             raise BadDefinition("name", "has already been taken", message=fault.message) from fault
 
     def store_definition(self, old: Stream | None, new: Stream | None, text: str | None) -> None:
-        self._files.write_streams(self._stream_toml_tables_after_change(old, new, text))
+        self._managed_files.write_streams(self._stream_toml_tables_after_change(old, new, text))
 
     def _stream_toml_tables_by_name(self) -> dict[object, Mapping[str, object]]:
-        return {table.get("name"): table for table in self._files.stream_toml_tables()}
+        return {table.get("name"): table for table in self._managed_files.stream_toml_tables()}
 
     def _stream_toml_tables_after_change(
         self, old: Stream | None, new: Stream | None, text: str | None
@@ -549,7 +553,7 @@ def _require_unused_alert_name(new: Endpoint, others: Sequence[Alert]) -> None:
     """Raise BadDefinition if another alert has the name of the alert of `new`. Names are compared without case."""
     for other in others if new.alert is not None else ():
         if new.alert is not None and other.name.casefold() == new.alert.name.casefold():
-            hint = f"There is the alert {other.name} of {other.endpoint}: give this one another name."
+            hint = f"There is the alert {other.name} of {other.endpoint_name}: give this one another name."
             raise BadDefinition("alert", "has a name that has already been taken", hint=hint)
 
 
@@ -562,7 +566,7 @@ def _stream_toml_table_with_id(table: Mapping[str, object], stream_id: UUID) -> 
 
 
 def _require_max_size(draft: DefinitionDraft, max_bytes: int, subject: str) -> None:
-    if len(draft.text.encode()) > max_bytes:
+    if len(draft.text_to_store.encode()) > max_bytes:
         raise BodyTooLarge(f"{subject} would be larger than {max_bytes // 1024} KiB.")
 
 

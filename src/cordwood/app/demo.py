@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from cordwood.app.compose import Components
+from cordwood.app.compose import ServiceComponents
 from cordwood.observe.observation import EventsIngested, Observer
 
 EDGE_STREAM = "cloudflare.logs.prod"
@@ -613,13 +613,13 @@ _FAILURES_BY_PATH_SQL = (
 )
 
 
-async def post_history_events(components: Components, now: datetime) -> None:
+async def post_history_events(components: ServiceComponents, now: datetime) -> None:
     """Store the events of the week before `now` in the streams of the demo."""
     for stream, events in history_events(now):
         await _post_events(components, stream, events)
 
 
-async def post_live_events(components: Components, observer: Observer) -> None:
+async def post_live_events(components: ServiceComponents, observer: Observer) -> None:
     """Store and log new demo events until the task is cancelled, as if a client had sent them."""
     traffic = LiveTraffic(datetime.now(UTC), random.Random())  # noqa: S311 - no secret
     while True:
@@ -653,7 +653,7 @@ def example_commands(url: str, key: str) -> tuple[str, str, str]:
     )
 
 
-async def _post_events(components: Components, stream: str, events: list[EventBody]) -> None:
+async def _post_events(components: ServiceComponents, stream: str, events: list[EventBody]) -> None:
     known_stream = components.catalog.stream(stream)
     if known_stream is not None:
         await components.services.intake.ingest_body(known_stream, "application/json", msgspec.json.encode(events))

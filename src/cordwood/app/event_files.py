@@ -42,8 +42,8 @@ from cordwood.ingest.parsed_body import ParsedBody
 from cordwood.ingest.sniff import (
     MAX_SAMPLE_BYTES,
     UTF_16_BYTE_ORDER_MARKS,
-    Confidence,
     FileSample,
+    FormatConfidence,
     PossibleFormat,
     detect_possible_formats,
 )
@@ -63,14 +63,14 @@ class _CountingFile(io.RawIOBase):
     """A file that counts the bytes that are read from it."""
 
     def __init__(self, inner: io.BufferedReader) -> None:
-        self._inner = inner
+        self._wrapped_file = inner
         self.bytes_read = 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] # narrower than any writable buffer
-        data = self._inner.read1(len(buffer))
+        data = self._wrapped_file.read1(len(buffer))
         buffer[: len(data)] = data
         self.bytes_read += len(data)
         return len(data)
@@ -87,13 +87,13 @@ class _FileWithReplayedSample(io.RawIOBase):
 
     def __init__(self, sample: bytes, remaining: _ReadableFile) -> None:
         self._sample = io.BytesIO(sample)
-        self._remaining = remaining
+        self._file_after_sample = remaining
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] # narrower than any writable buffer
-        data = self._sample.read(len(buffer)) or self._remaining.read1(len(buffer))
+        data = self._sample.read(len(buffer)) or self._file_after_sample.read1(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
@@ -106,16 +106,16 @@ class InputFile:
 
     def __init__(self, name: str, raw: io.BufferedReader, sample_bytes: int) -> None:
         self.name = name
-        self._size = _size_of(raw)
+        self._size_bytes = _size_of(raw)
         self._counting_file = _CountingFile(raw)
         stored = io.BufferedReader(self._counting_file, _FILE_BUFFER_BYTES)
         with self.convert_read_errors():
             magic = stored.peek(4)[:4]
             self.compression_format = "gzip" if magic.startswith(_GZIP) else "zstd" if magic == _ZSTD else None
-            self._decompressed = _decompressed_file(stored, self.compression_format)
-            self.sample = _read_beginning(self._decompressed, sample_bytes)
+            self._decompressed_content = _decompressed_file(stored, self.compression_format)
+            self.sample = _read_beginning(self._decompressed_content, sample_bytes)
         self.content_reader = io.BufferedReader(
-            _FileWithReplayedSample(self.sample, self._decompressed), _FILE_BUFFER_BYTES
+            _FileWithReplayedSample(self.sample, self._decompressed_content), _FILE_BUFFER_BYTES
         )
 
     @property
@@ -125,7 +125,7 @@ class InputFile:
     @property
     def read_fraction(self) -> float | None:
         """The share of the file's bytes that was read, or None if the file's size is unknown."""
-        return min(1.0, self.bytes_read / self._size) if self._size else None
+        return min(1.0, self.bytes_read / self._size_bytes) if self._size_bytes else None
 
     @contextmanager
     def convert_read_errors(self) -> Iterator[None]:
@@ -228,7 +228,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
     """The options for reading a file. If `format` is None, the format is detected."""
 
     format: str | None = None
-    csv: CsvOptions = DEFAULT_CSV_OPTIONS
+    csv_options: CsvOptions = DEFAULT_CSV_OPTIONS
 
 
 class FileRecord(msgspec.Struct, frozen=True, gc=False):
@@ -239,21 +239,21 @@ class FileRecord(msgspec.Struct, frozen=True, gc=False):
     """
 
     position: int
-    data: bytes
-    fault: str | None = None
+    json_bytes: bytes
+    refusal_reason: str | None = None
 
 
 class EventFile:
     """The events of a file, with the progress of reading it."""
 
     def __init__(self, file: Path, source: InputFile, reading: ReadOptions) -> None:
-        self._file = file
+        self._file_path = file
         self._input_file = source
         self._read_options = reading
-        self.format = reading.format or _detect_format(file, source)
-        self.position_unit = _POSITION_UNITS.get(self.format, "line")
+        self.format_name = reading.format or _detect_format(file, source)
+        self.position_unit = _POSITION_UNITS.get(self.format_name, "line")
         self._rows, self._rows_read = 0, 0
-        if self.format == "parquet" and (file == _STANDARD_INPUT_PATH or source.read_fraction is None):
+        if self.format_name == "parquet" and (file == _STANDARD_INPUT_PATH or source.read_fraction is None):
             raise BadBody(f"{source.name} cannot be read as Parquet.", hint="Parquet is read from uncompressed files.")
 
     @property
@@ -268,20 +268,20 @@ class EventFile:
     @property
     def is_cordwood_export(self) -> bool:
         """Whether `cordwood export` wrote the file."""
-        return self.format == "parquet" and is_event_export(self._file)
+        return self.format_name == "parquet" and is_event_export(self._file_path)
 
     def rows_of_cordwood_export(self) -> Iterator[FileRecord]:
         """Yield the rows of a file that `cordwood export` wrote, as they were stored."""
-        return self._parquet_row_records(read_stored_events(self._file))
+        return self._parquet_row_records(read_stored_events(self._file_path))
 
     def events(self) -> Iterator[FileRecord]:
         """Yield the events, each with an id; raise BadBody if a part of the file cannot be read.
 
         An event that is too long is yielded as an item with a fault.
         """
-        for record in self._csv_records() if self.format == "csv" else add_missing_ids(self._non_csv_records()):
-            if len(record.data) > _MAX_SENT_EVENT_BYTES:
-                beginning = record.data[:_TOO_LONG_EVENT_EXCERPT_BYTES].decode("utf-8", "replace")
+        for record in self._csv_records() if self.format_name == "csv" else add_missing_ids(self._non_csv_records()):
+            if len(record.json_bytes) > _MAX_SENT_EVENT_BYTES:
+                beginning = record.json_bytes[:_TOO_LONG_EVENT_EXCERPT_BYTES].decode("utf-8", "replace")
                 yield _refused_record(
                     record.position, beginning, f"The event is longer than {MAX_FILE_RECORD_BYTES // 2**20} MiB."
                 )
@@ -289,20 +289,20 @@ class EventFile:
                 yield record
 
     def _non_csv_records(self) -> Iterator[FileRecord]:
-        if self.format == "parquet":
-            return self._parquet_row_records(read_parquet_events(self._file))
-        if self.format == "json":
+        if self.format_name == "parquet":
+            return self._parquet_row_records(read_parquet_events(self._file_path))
+        if self.format_name == "json":
             return self._json_records()
-        if self.format == "journald":
+        if self.format_name == "journald":
             return self._journal_entry_records()
         return (
-            self._decoded_line_records(LINE_DECODERS[self.format])
-            if self.format in LINE_DECODERS
+            self._decoded_line_records(LINE_DECODERS[self.format_name])
+            if self.format_name in LINE_DECODERS
             else self._line_records()
         )
 
     def _parquet_row_records(self, rows: Iterator[bytes]) -> Iterator[FileRecord]:
-        self._rows = max(1, count_parquet_rows(self._file))
+        self._rows = max(1, count_parquet_rows(self._file_path))
         for event in rows:
             self._rows_read += 1
             yield FileRecord(self._rows_read, event)
@@ -324,13 +324,13 @@ class EventFile:
 
     def _decoded_line_records(self, decode: LineDecoder) -> Iterator[FileRecord]:
         for record in self._line_records(b"\r\n"):
-            if record.fault is not None:
+            if record.refusal_reason is not None:
                 yield record
                 continue
-            text = record.data.decode("utf-8", "replace")
+            text = record.json_bytes.decode("utf-8", "replace")
             event = decode(text)
             if event is None:
-                yield _refused_record(record.position, text, f"The line is not in the format {self.format}.")
+                yield _refused_record(record.position, text, f"The line is not in the format {self.format_name}.")
             else:
                 yield FileRecord(record.position, encode_event(event))
 
@@ -352,14 +352,14 @@ class EventFile:
                     return
 
     def _csv_records(self) -> Iterator[FileRecord]:
-        delimiter = self._read_options.csv.delimiter or self._csv_delimiter()
+        delimiter = self._read_options.csv_options.delimiter or self._csv_delimiter()
         lines = (line.decode("utf-8", "replace") for line in self._input_file.lines(MAX_FILE_RECORD_BYTES))
         with self._prefix_errors_with_file_name():
             records = read_records(_without_byte_order_mark(lines), delimiter, _MAX_CSV_RECORD_CHARACTERS)
             header = next(records, None)
             if header is None:
                 return
-            columns = CsvColumns(header, self._read_options.csv.column_types)
+            columns = CsvColumns(header, self._read_options.csv_options.column_types)
             for number, record in enumerate(records):
                 fault = columns.find_record_fault(record)
                 if fault is None:
@@ -371,7 +371,7 @@ class EventFile:
                     yield _refused_record(record.line_number, refused_record_text(record, delimiter), fault)
 
     def _csv_delimiter(self) -> str:
-        if _suffix_without_compression(self._file) == ".tsv":
+        if _suffix_without_compression(self._file_path) == ".tsv":
             return "\t"
         return detect_delimiter(_file_sample(self._input_file).text)
 
@@ -419,7 +419,7 @@ def _detect_format_by_content(source: InputFile, ending: str) -> str:
 def _is_certain_format(finding: PossibleFormat) -> bool:
     """Return whether a detected format is certain enough that the user need not confirm it with the option `--as`."""
     if finding.name == "csv":
-        return finding.confidence >= Confidence.LIKELY
+        return finding.confidence >= FormatConfidence.LIKELY
     return finding.name in IMPORT_FORMATS and finding.name not in LINE_DECODERS
 
 
@@ -427,7 +427,7 @@ def _import_hint(finding: PossibleFormat | None) -> str:
     if finding is None or finding.name == "binary":
         return "`cordwood sniff` tells the formats that it may have."
     if finding.name in IMPORT_FORMATS:
-        return f"It may be {finding.title}: say so with --as {finding.name}."
+        return f"It may be {finding.display_name}: say so with --as {finding.name}."
     return _ADVICE_BY_FORMAT[finding.name]
 
 
@@ -485,7 +485,11 @@ _decode_event_id = msgspec.json.Decoder(_EventId).decode
 
 def add_missing_ids(records: Iterator[FileRecord]) -> Iterator[FileRecord]:
     for number, record in enumerate(records):
-        yield record if record.fault is not None else FileRecord(record.position, add_missing_id(number, record.data))
+        yield (
+            record
+            if record.refusal_reason is not None
+            else FileRecord(record.position, add_missing_id(number, record.json_bytes))
+        )
 
 
 def add_missing_id(number: int, event: bytes) -> bytes:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from cordwood.app.compose import Components, Observability, build_components
+from cordwood.app.compose import Observability, ServiceComponents, build_components
 from cordwood.app.configuration import create_fixed_key, web_options
 from cordwood.catalog.key_store import make_secret
 from cordwood.folder import DataFolder
@@ -24,7 +24,7 @@ class InProcessApp(msgspec.Struct, frozen=True):
 
     app: Application
     runner: asyncio.Runner
-    key: str
+    private_key_secret: str
 
     def send(
         self,
@@ -39,7 +39,7 @@ class InProcessApp(msgspec.Struct, frozen=True):
         If `on_body` is given, it is called with each part of the body of a successful response; the returned body is
         then empty.
         """
-        scope = _asgi_scope(method, path, {"x-api-key": self.key, **headers})
+        scope = _asgi_scope(method, path, {"x-api-key": self.private_key_secret, **headers})
         return self.runner.run(_run_request(self.app, scope, body, on_body))
 
 
@@ -71,7 +71,7 @@ def _settings_with_quiet_log(settings: Settings) -> Settings:
     return msgspec.structs.replace(settings, web=msgspec.structs.replace(settings.web, log_level="warning"))
 
 
-def _close(components: Components, runner: asyncio.Runner) -> None:
+def _close(components: ServiceComponents, runner: asyncio.Runner) -> None:
     runner.run(components.services.query_service.close())
     components.close()
 

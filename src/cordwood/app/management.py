@@ -80,13 +80,13 @@ class ManagedDefinitions(Generic[T]):
         changing: threading.Lock,
     ) -> None:
         self._catalog = catalog
-        self._files = files
-        self._operations = definitions
+        self._managed_files = files
+        self._definition_operations = definitions
         self._change_lock = changing
 
-    def origins(self) -> Mapping[str, DefinitionOrigin]:
+    def origins_by_name(self) -> Mapping[str, DefinitionOrigin]:
         """Return the origin of each definition by its name: shipped with cordwood, a file of the operator, or HTTP."""
-        return self._operations.origins(self._catalog.contents)
+        return self._definition_operations.origins_by_name(self._catalog.contents)
 
     def find(self, address: str) -> DefinitionSource[T]:
         """Return the definition with this name or UUID, together with its origin and text."""
@@ -99,7 +99,7 @@ class ManagedDefinitions(Generic[T]):
     def create(self, sent: SentDefinition, author: ChangeContext, *, is_dry: bool = False) -> DefinitionSource[T]:
         """Create a definition; raise BadDefinition for an invalid field."""
         with self._change_lock:
-            draft = self._operations.new_draft(self._catalog.contents, sent)
+            draft = self._definition_operations.new_draft(self._catalog.contents, sent)
             return self._apply_draft(None, draft, author, is_dry=is_dry)
 
     def change(
@@ -111,7 +111,7 @@ class ManagedDefinitions(Generic[T]):
         """
         with self._change_lock:
             old = self._require_writable_definition(address, author)
-            draft = self._operations.changed_draft(old, sent)
+            draft = self._definition_operations.changed_draft(old, sent)
             if draft is None:
                 return self._definition_source(old, self._catalog.contents)
             return self._apply_draft(old, draft, author, is_dry=is_dry)
@@ -123,13 +123,13 @@ class ManagedDefinitions(Generic[T]):
         """
         with self._change_lock:
             old = self._require_writable_definition(address, author)
-            if self.origins()[old.name] is not DefinitionOrigin.MANAGED:
+            if self.origins_by_name()[old.name] is not DefinitionOrigin.MANAGED:
                 raise self._read_only_fault(old, DefinitionOrigin.SHIPPED)
-            definitions = self._operations
+            definitions = self._definition_operations
             checked = definitions.contents_after_change(self._catalog.contents, old, None, None)
             self._commit_change(checked, old, None, None, author)
-            self._files.prune_histories_of_deleted_definitions(
-                definitions.kind, [definition.id for definition in definitions.managed_definitions(checked)]
+            self._managed_files.prune_histories_of_deleted_definitions(
+                definitions.definition_kind, [definition.id for definition in definitions.managed_definitions(checked)]
             )
 
     def versions(self, address: str) -> Sequence[DefinitionVersion]:
@@ -138,12 +138,12 @@ class ManagedDefinitions(Generic[T]):
             return self._read_versions(self._id_of(address), self._find_definition(address), address)
 
     def version(self, address: str, number: int) -> tuple[DefinitionVersion, T | None]:
-        """Return a version, with its definition if it can be parsed; raise UnknownDefinitionVersion if it is missing."""
+        """Return a version and its definition if it can be parsed; raise UnknownDefinitionVersion if there is none."""
         version = self._find_version(self.versions(address), number)
         if version.text is None:
             return version, None
         try:
-            return version, self._operations.parse_draft(DefinitionDraft(version.text))
+            return version, self._definition_operations.parse_draft(DefinitionDraft(version.text))
         except BadDefinition:
             # The version cannot be parsed, because it was edited by hand or written by another release. Return its text
             # anyway.
@@ -159,7 +159,7 @@ class ManagedDefinitions(Generic[T]):
                     f"In version {number} it was deleted.", hint="Restore an earlier version."
                 )
             old = None if current is None else self._require_writable_definition(address, author)
-            if old is not None and self._operations.stored_text(old) == version.text:
+            if old is not None and self._definition_operations.stored_text(old) == version.text:
                 return self._definition_source(old, self._catalog.contents)
             return self._apply_draft(old, DefinitionDraft(version.text), author)
 
@@ -167,14 +167,16 @@ class ManagedDefinitions(Generic[T]):
         self, old: T | None, draft: DefinitionDraft, author: ChangeContext, *, is_dry: bool = False
     ) -> DefinitionSource[T]:
         with self._add_error_positions(draft):
-            new = self._operations.parse_draft(draft)
-            checked = self._operations.contents_after_change(self._catalog.contents, old, new, draft)
+            new = self._definition_operations.parse_draft(draft)
+            checked = self._definition_operations.contents_after_change(self._catalog.contents, old, new, draft)
             if is_dry:
-                self._operations.create_or_check_engine_tables(checked, only_check=True)
+                self._definition_operations.create_or_check_engine_tables(checked, only_check=True)
             else:
-                self._commit_change(checked, old, new, draft.text, author)
-        found = next(one for one in self._operations.all_definitions(checked) if one.id == new.id)
-        return DefinitionSource(found, self._operations.origins(checked)[found.name], draft.text)
+                self._commit_change(checked, old, new, draft.text_to_store, author)
+        found = next(one for one in self._definition_operations.all_definitions(checked) if one.id == new.id)
+        return DefinitionSource(
+            found, self._definition_operations.origins_by_name(checked)[found.name], draft.text_to_store
+        )
 
     @contextmanager
     def _add_error_positions(self, draft: DefinitionDraft) -> Iterator[None]:
@@ -186,12 +188,12 @@ class ManagedDefinitions(Generic[T]):
             yield
         except BadDefinition as fault:
             if draft.sent_text is not None and fault.span is None:
-                fault.span = self._operations.span_of_field(fault.field, draft.sent_text)
+                fault.span = self._definition_operations.span_of_field(fault.field, draft.sent_text)
             raise
 
     def _definition_source(self, definition: T, contents: CatalogContents) -> DefinitionSource[T]:
-        origin = self._operations.origins(contents)[definition.name]
-        return DefinitionSource(definition, origin, self._operations.definition_text(definition, origin))
+        origin = self._definition_operations.origins_by_name(contents)[definition.name]
+        return DefinitionSource(definition, origin, self._definition_operations.definition_text(definition, origin))
 
     def _commit_change(
         self, checked: CatalogContents, old: T | None, new: T | None, text: str | None, author: ChangeContext
@@ -200,15 +202,18 @@ class ManagedDefinitions(Generic[T]):
 
         If a write fails, the engine is prepared again for the unchanged definitions.
         """
-        definitions, definition = self._operations, old or new
+        definitions, definition = self._definition_operations, old or new
         if definition is None:
             return
         definitions.create_or_check_engine_tables(checked)
         try:
             versions = append_version_if_edited_manually(
-                self._files.read_versions(definitions.kind, definition.id), definitions.stored_text(definition)
+                self._managed_files.read_versions(definitions.definition_kind, definition.id),
+                definitions.stored_text(definition),
             )
-            self._files.write_versions(definitions.kind, definition.id, append_version(versions, text, author.key_id))
+            self._managed_files.write_versions(
+                definitions.definition_kind, definition.id, append_version(versions, text, author.key_id)
+            )
             definitions.store_definition(old, new, text)
         except Fault:
             definitions.create_or_check_engine_tables(self._catalog.contents)
@@ -216,9 +221,9 @@ class ManagedDefinitions(Generic[T]):
         self._catalog.replace_contents(checked)
 
     def _read_versions(self, definition_id: UUID, definition: T | None, address: str) -> Sequence[DefinitionVersion]:
-        current = None if definition is None else self._operations.stored_text(definition)
+        current = None if definition is None else self._definition_operations.stored_text(definition)
         versions = append_version_if_edited_manually(
-            self._files.read_versions(self._operations.kind, definition_id), current
+            self._managed_files.read_versions(self._definition_operations.definition_kind, definition_id), current
         )
         if not versions and definition is None:
             raise self._unknown_definition_fault(address)
@@ -238,21 +243,21 @@ class ManagedDefinitions(Generic[T]):
         definition = self._find_definition(address)
         if definition is None:
             raise self._unknown_definition_fault(address)
-        origin = self.origins()[definition.name]
+        origin = self.origins_by_name()[definition.name]
         if origin is DefinitionOrigin.FILE or (
-            origin is DefinitionOrigin.SHIPPED and self._operations.kind == "endpoint"
+            origin is DefinitionOrigin.SHIPPED and self._definition_operations.definition_kind == "endpoint"
         ):
             raise self._read_only_fault(definition, origin)
         if (
             author.expected_revisions is not None
-            and self._operations.revision(definition) not in author.expected_revisions
+            and self._definition_operations.revision_of(definition) not in author.expected_revisions
         ):
-            message = f"{definition.name} has been changed: its revision is {self._operations.revision(definition)}."
+            message = f"{definition.name} has been changed: its revision is {self._definition_operations.revision_of(definition)}."
             raise RevisionMismatch(message, hint="Read it again, and send the change with its new ETag.")
         return definition
 
     def _find_definition(self, address: str) -> T | None:
-        definitions = self._operations.all_definitions(self._catalog.contents)
+        definitions = self._definition_operations.all_definitions(self._catalog.contents)
         return next(
             (
                 definition
@@ -266,17 +271,18 @@ class ManagedDefinitions(Generic[T]):
         definition = self._find_definition(address)
         if definition is not None:
             return definition.id
-        return UUID(address) if is_uuid(address) else uuid5(self._operations.id_namespace, address)
+        return UUID(address) if is_uuid(address) else uuid5(self._definition_operations.id_namespace, address)
 
     def _unknown_definition_fault(self, address: str) -> Fault:
-        kind = self._operations.kind
+        kind = self._definition_operations.definition_kind
         suggestion = did_you_mean(
-            address, [definition.name for definition in self._operations.all_definitions(self._catalog.contents)]
+            address,
+            [definition.name for definition in self._definition_operations.all_definitions(self._catalog.contents)],
         )
         return _UNKNOWN_FAULTS_BY_DEFINITION_KIND[kind](f"There is no {kind} {address!r}.", hint=suggestion)
 
     def _read_only_fault(self, definition: T, origin: DefinitionOrigin) -> Fault:
-        kind = self._operations.kind
+        kind = self._definition_operations.definition_kind
         message = f"The {kind} {definition.name} is not changed over HTTP: {_READ_ONLY_REASONS_BY_ORIGIN[origin]}."
         return ReadOnlyDefinition(message, hint=_READ_ONLY_HINTS[kind, origin])
 
@@ -299,25 +305,25 @@ class DefinitionManager:
         max_new_streams: int = 0,
     ) -> None:
         self._catalog = catalog
-        self._engine = engine
-        self._files = files
-        self._read_contents = read
+        self._table_creator = engine
+        self._managed_files = files
+        self._read_catalog_contents = read
         self._max_streams_created_on_demand = max_new_streams
         self._change_lock = threading.Lock()
         # For each stream created since the start of the service: the id of the key that created it.
         self._creator_key_ids_by_stream: dict[str, str] = {}
-        self.endpoints: ManagedDefinitions[Endpoint] = ManagedDefinitions(
+        self.endpoint_definitions: ManagedDefinitions[Endpoint] = ManagedDefinitions(
             catalog, files, EndpointOperations(files, checks), self._change_lock
         )
-        self.streams: ManagedDefinitions[Stream] = ManagedDefinitions(
+        self.stream_definitions: ManagedDefinitions[Stream] = ManagedDefinitions(
             catalog, files, StreamOperations(files, checks.check_endpoint, engine), self._change_lock
         )
 
     def reload(self) -> CatalogContents:
         """Read all files again; leave all definitions unchanged if a file has an error."""
         with self._change_lock:
-            contents = self._read_contents()
-            self._engine.create_stream_tables(contents.streams)
+            contents = self._read_catalog_contents()
+            self._table_creator.create_stream_tables(contents.streams)
             self._catalog.replace_contents(contents)
             return contents
 
@@ -341,8 +347,8 @@ class DefinitionManager:
             existing = self._catalog.stream(name)
             if existing is not None:
                 return existing
-            text = self._files.streams_text()
-            created = read_stream_file(str(self._files.streams_file), text)
+            text = self._managed_files.streams_text()
+            created = read_stream_file(str(self._managed_files.streams_file), text)
             reader = self._catalog.contents.find_endpoint_that_includes(name)
             if reader is not None:
                 raise self._unknown_stream_fault(name, f"It is the name of an endpoint that {reader.name} reads")
@@ -354,10 +360,10 @@ class DefinitionManager:
                 )
                 # Prepare the engine before the file is written: if the engine refused the stream's name only after
                 # that, the next start of the service would fail.
-                self._engine.create_stream_tables(contents.streams)
+                self._table_creator.create_stream_tables(contents.streams)
             except BadStreamFile as fault:
                 raise self._unknown_stream_fault(name, fault.message.rstrip(".")) from fault
-            self._files.write_file(self._files.streams_file, f"{text}{_stream_table_toml(name)}")
+            self._managed_files.write_file(self._managed_files.streams_file, f"{text}{_stream_table_toml(name)}")
             self._catalog.replace_contents(contents)
             if key_id is not None:
                 self._creator_key_ids_by_stream[name] = key_id

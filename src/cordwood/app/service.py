@@ -19,7 +19,7 @@ import uvicorn
 import uvloop
 
 from cordwood.alerts.evaluation import GroupPhase
-from cordwood.app.compose import Components, Observability, build_components
+from cordwood.app.compose import Observability, ServiceComponents, build_components
 from cordwood.app.configuration import CreatedKeys, connection_limit, create_fixed_key, web_options
 from cordwood.app.engine_process import EngineLauncher, configure_malloc, page_out_libraries, start_fork_server
 from cordwood.errors import BadSetting, Fault
@@ -77,7 +77,7 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 
 
-class _Server(uvicorn.Server):
+class _HttpServer(uvicorn.Server):
     """A uvicorn server that installs no signal handlers, because `_ServiceRun` handles signals."""
 
     @contextmanager
@@ -91,7 +91,7 @@ class _Server(uvicorn.Server):
 
 def _create_http_server(
     application: Application, drain_seconds: float, connections: int, other_connections: int = 0
-) -> _Server:
+) -> _HttpServer:
     """Create the HTTP server, which has at most `connections` open connections.
 
     Other listeners use `other_connections`. If there are too few file descriptors for both, the HTTP server has fewer
@@ -115,7 +115,7 @@ def _create_http_server(
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=max(1, round(drain_seconds)),
     )
-    return _Server(config)
+    return _HttpServer(config)
 
 
 _DRAIN_POLL_SECONDS = 0.02
@@ -132,15 +132,15 @@ class StartupSummary(msgspec.Struct, frozen=True):
     """The facts that are printed once the service is ready."""
 
     owner: FolderOwner
-    folder: Path
-    components: Components
+    data_folder_path: Path
+    components: ServiceComponents
     created_keys: CreatedKeys | None
     startup_seconds: float
     # A text for each listener other than HTTP, with its protocol and address.
     listener_names: tuple[str, ...] = ()
 
 
-async def _do_nothing(_: Components) -> None:
+async def _do_nothing(_: ServiceComponents) -> None:
     return None
 
 
@@ -154,8 +154,8 @@ class ServiceHooks(msgspec.Struct, frozen=True):
 
     on_ready: Callable[[StartupSummary], None]
     observability: Observability
-    before_ready: Callable[[Components], Coroutine[None, None, None]] = _do_nothing
-    background_work: Callable[[Components], Coroutine[None, None, None]] = _do_nothing
+    before_ready: Callable[[ServiceComponents], Coroutine[None, None, None]] = _do_nothing
+    background_work: Callable[[ServiceComponents], Coroutine[None, None, None]] = _do_nothing
     before_forced_exit: Callable[[], None] = lambda: None
     offers_sign_in: bool = False
 
@@ -171,13 +171,15 @@ def serve(settings: Settings, hooks: ServiceHooks, started_at: float) -> None:
     forker = start_fork_server() if settings.engine == "duckdb" else None
     sys.setswitchinterval(THREAD_SWITCH_INTERVAL_SECONDS)
     try:
-        _serve(settings, hooks, started_at, forker)
+        _lock_folder_and_serve(settings, hooks, started_at, forker)
     finally:
         if forker is not None:
             forker.close()
 
 
-def _serve(settings: Settings, hooks: ServiceHooks, started_at: float, forker: ForkServer | None) -> None:
+def _lock_folder_and_serve(
+    settings: Settings, hooks: ServiceHooks, started_at: float, forker: ForkServer | None
+) -> None:
     folder = DataFolder(Path(settings.serve.data_dir))
     with folder.take_ownership() as ownership:
         listener = open_listener(settings.web.host, settings.web.port)
@@ -200,7 +202,7 @@ def _bind_listeners(settings: Settings) -> "Listeners | None":
 class GrpcListener(Protocol):
     """The interface of the server for OTLP over gRPC. Its module is imported only if `listen.otlp_grpc` is set."""
 
-    names: list[str]
+    listener_names: list[str]
     max_connections: int
 
     async def stop(self, seconds: float) -> None: ...
@@ -226,7 +228,7 @@ class _ServiceRun(msgspec.Struct):
 
     settings: Settings
     hooks: ServiceHooks
-    folder: DataFolder
+    data_folder: DataFolder
     owner: FolderOwner
     started_at: float
     fork_server: ForkServer | None
@@ -247,7 +249,7 @@ class _ServiceRun(msgspec.Struct):
         try:
             components = await asyncio.to_thread(self._build_components)
             try:
-                await self._serve(components, http, server_task)
+                await self._serve_until_stopped(components, http, server_task)
             finally:
                 await components.services.query_service.close()
                 await asyncio.to_thread(components.close)
@@ -255,12 +257,12 @@ class _ServiceRun(msgspec.Struct):
             http.should_exit = True
             await server_task
             if self.listeners is not None:
-                self.listeners.close()
+                self.listeners.close_sockets()
             if self.grpc_listener is not None:
                 await self.grpc_listener.stop(0)
             self.hooks.observability.log.flush()
 
-    def _create_http_server(self, routes: HttpApplication) -> _Server:
+    def _create_http_server(self, routes: HttpApplication) -> _HttpServer:
         other_connections = sum(
             listener.max_connections for listener in (self.listeners, self.grpc_listener) if listener is not None
         )
@@ -268,11 +270,11 @@ class _ServiceRun(msgspec.Struct):
             routes, self.settings.web.drain_time, connection_limit(self.settings), other_connections
         )
 
-    def _build_components(self) -> Components:
+    def _build_components(self) -> ServiceComponents:
         local = create_fixed_key("private", self.owner.key, "local")
         host = None if self.fork_server is None else self._create_engine_launcher(self.fork_server)
         components = build_components(
-            self.settings, self.folder, self.hooks.observability.observer, (local,), host=host
+            self.settings, self.data_folder, self.hooks.observability.observer, (local,), host=host
         )
         if components.hosted_engine is not None:
             self.hooks.observability.memory_meter.get_child_pids = components.hosted_engine.pids
@@ -288,12 +290,14 @@ class _ServiceRun(msgspec.Struct):
 
         return EngineLauncher(forker, self.settings.limits.memory_ceiling, on_availability_change)
 
-    async def _serve(self, components: Components, http: _Server, server_task: "asyncio.Task[None]") -> None:
+    async def _serve_until_stopped(
+        self, components: ServiceComponents, http: _HttpServer, server_task: "asyncio.Task[None]"
+    ) -> None:
         await self.hooks.before_ready(components)
         self.lifecycle.set_ready(components.services)
         tails = components.services.tail_service
         self.hooks.observability.metrics.gauge_readers["cordwood_followers"] = lambda: float(tails.follower_count)
-        alerts = components.services.alerts
+        alerts = components.services.alert_service
         for phase in (GroupPhase.PENDING, GroupPhase.FIRING):
             self.hooks.observability.metrics.gauge_readers[f"cordwood_alerts_{phase}"] = partial(
                 alerts.count_groups, phase
@@ -301,10 +305,13 @@ class _ServiceRun(msgspec.Struct):
         created_keys = await asyncio.to_thread(components.create_first_keys)
         await self._start_listeners(components)
         names = tuple(
-            name for listener in (self.listeners, self.grpc_listener) if listener is not None for name in listener.names
+            name
+            for listener in (self.listeners, self.grpc_listener)
+            if listener is not None
+            for name in listener.listener_names
         )
         seconds = time.monotonic() - self.started_at
-        self.hooks.on_ready(StartupSummary(self.owner, self.folder.path, components, created_keys, seconds, names))
+        self.hooks.on_ready(StartupSummary(self.owner, self.data_folder.path, components, created_keys, seconds, names))
         # The objects that exist now live as long as the service, so exempt them from garbage collection, which would
         # scan them again and again.
         gc.collect()
@@ -318,18 +325,18 @@ class _ServiceRun(msgspec.Struct):
             gc.unfreeze()
             await _cancel_all(background_tasks)
 
-    async def _start_listeners(self, components: Components) -> None:
+    async def _start_listeners(self, components: ServiceComponents) -> None:
         listeners = self.listeners
         if listeners is not None:
             await listeners.start(components.services, self.hooks.observability.observer)
             gauges = self.hooks.observability.metrics.gauge_readers
             gauges["cordwood_listener_connections"] = lambda: float(listeners.open_connection_count)
 
-    def _background_work(self, components: Components) -> list[Coroutine[None, None, None]]:
+    def _background_work(self, components: ServiceComponents) -> list[Coroutine[None, None, None]]:
         observer = self.hooks.observability.observer
         return [
             components.services.query_service.run_refreshes(),
-            components.services.alerts.run(),
+            components.services.alert_service.run(),
             self._reload_on_request(components),
             self.hooks.background_work(components),
             _run_periodically(
@@ -342,7 +349,7 @@ class _ServiceRun(msgspec.Struct):
             _run_periodically(_KEY_USE_WRITE_INTERVAL_SECONDS, components.key_store.write_last_use_times, observer),
         ]
 
-    async def _drain(self, components: Components, http: _Server, server_task: "asyncio.Task[None]") -> None:
+    async def _drain(self, components: ServiceComponents, http: _HttpServer, server_task: "asyncio.Task[None]") -> None:
         """Refuse new requests, finish the running ones within the drain time, then stop listening."""
         self.lifecycle.start_draining()
         components.services.tail_service.close()
@@ -360,12 +367,12 @@ class _ServiceRun(msgspec.Struct):
         http.should_exit = True
         await server_task
 
-    async def _reload_on_request(self, components: Components) -> None:
+    async def _reload_on_request(self, components: ServiceComponents) -> None:
         while True:
             await self.reload_requested.wait()
             self.reload_requested.clear()
-            outcome = await asyncio.to_thread(_reload, components, self.listeners)
-            self.folder.publish_reload_outcome(outcome)
+            outcome = await asyncio.to_thread(_reload_certificates_and_definitions, components, self.listeners)
+            self.data_folder.publish_reload_outcome(outcome)
             self.hooks.observability.observer.record(
                 OperatorMessage(message=outcome.message, level="info" if outcome.ok else "error")
             )
@@ -404,7 +411,7 @@ def has_terminal() -> bool:
     return True
 
 
-def _reload(components: Components, listeners: "Listeners | None") -> ReloadOutcome:
+def _reload_certificates_and_definitions(components: ServiceComponents, listeners: "Listeners | None") -> ReloadOutcome:
     try:
         if listeners is not None:
             listeners.reload_certificates()

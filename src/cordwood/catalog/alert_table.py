@@ -87,7 +87,7 @@ def _read_alert(
     alert = Alert(
         name=name,
         id=uuid5(ALERT_ID_NAMESPACE, name),
-        endpoint=endpoint,
+        endpoint_name=endpoint,
         condition=condition,
         every_seconds=_read_evaluation_interval_seconds(document, path, table),
         revision=hashlib.sha256(msgspec.json.encode((endpoint, table), enc_hook=str)).hexdigest(),
@@ -98,10 +98,10 @@ def _read_alert(
         repeat_seconds=_read_duration_seconds(document, path, table, "repeat"),
         group_by=_read_distinct_names(document, path, table, "group_by"),
         severity=_read_severity(document, path, table),
-        text=_read_notification_text(document, path, table),
+        notification_text=_read_notification_text(document, path, table),
         send_to=_read_distinct_names(document, path, table, "send_to"),
         parameters=_read_parameters(document, path, table),
-        sandbox=_read_sandbox_query(document, path, table),
+        sandbox_language_and_text=_read_sandbox_query(document, path, table),
         redact=document.read_value(table, path, "redact", bool),
     )
     if len(alert.group_by) > _MAX_GROUP_BY_COLUMNS:
@@ -115,7 +115,7 @@ def read_condition(text: str) -> AlertCondition | None:
     if written == "rows":
         return AlertCondition(written, ComparedValue.ROWS)
     if written == "missing":
-        return AlertCondition(written, ComparedValue.MISSING)
+        return AlertCondition(written, ComparedValue.MISSING_ROWS)
     found = _COMPARISON_PATTERN.fullmatch(written)
     if found is None or (found["percent"] and not found["changed"]):
         return None
@@ -227,18 +227,18 @@ def alert_to_toml_table(alert: Alert) -> dict[str, object]:
         "repeat": alert.repeat_seconds,
     }
     table: dict[str, object] = {
-        "condition": alert.condition.text,
+        "condition": alert.condition.written_text,
         **{key: format_duration(seconds) for key, seconds in durations.items() if seconds is not None},
         "severity": str(alert.severity),
-        "text": alert.text,
+        "text": alert.notification_text,
         "group_by": list(alert.group_by),
         "send_to": list(alert.send_to),
         "parameters": dict(alert.parameters),
         "redact": alert.redact,
     }
-    if alert.sandbox is not None:
-        table[alert.sandbox[0]] = alert.sandbox[1]
-    if alert.name != alert.endpoint:
+    if alert.sandbox_language_and_text is not None:
+        table[alert.sandbox_language_and_text[0]] = alert.sandbox_language_and_text[1]
+    if alert.name != alert.endpoint_name:
         table["name"] = alert.name
     return {key: value for key, value in table.items() if value not in ("", [], {}, None)}
 

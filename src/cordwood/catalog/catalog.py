@@ -145,7 +145,7 @@ class DefinitionEditor(Protocol[T_co]):
     method makes all checks and returns the same result, but changes nothing.
     """
 
-    def origins(self) -> Mapping[str, DefinitionOrigin]:
+    def origins_by_name(self) -> Mapping[str, DefinitionOrigin]:
         """Return the origin of each definition, by the definition's name."""
 
     def find(self, address: str) -> DefinitionSource[T_co]:

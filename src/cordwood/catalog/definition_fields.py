@@ -214,7 +214,7 @@ class EndpointFileContent(msgspec.Struct, frozen=True):
         return "/*\n" + "\n".join(lines) + "\n*/\n"
 
     @property
-    def text(self) -> str:
+    def file_text(self) -> str:
         """The whole text of the file: the comment with the settings, and the query."""
         return self.settings_comment + self.query + ("" if self.query.endswith("\n") else "\n")
 
@@ -423,22 +423,26 @@ def _time_policy_to_toml_table(policy: EventTimePolicy, after_seconds: float | N
 
 def _transform_to_toml_table(transform: Transform) -> dict[str, object]:
     values: Mapping[TransformAction, object] = {
-        TransformAction.DROP: transform.where,
-        TransformAction.SAMPLE: transform.rate,
-        TransformAction.REMOVE: [".".join(field) for field in transform.fields],
-        TransformAction.HASH: [".".join(field) for field in transform.fields],
+        TransformAction.DROP_EVENT: transform.lql_filter,
+        TransformAction.SAMPLE: transform.sampled_fraction,
+        TransformAction.REMOVE_FIELDS: [".".join(field) for field in transform.removed_or_hashed_fields],
+        TransformAction.HASH: [".".join(field) for field in transform.removed_or_hashed_fields],
         TransformAction.COPY: {
             ".".join(source): ".".join(target) for source, target in transform.source_and_target_fields
         },
         TransformAction.RENAME: {
             ".".join(source): ".".join(target) for source, target in transform.source_and_target_fields
         },
-        TransformAction.MESSAGE: transform.template,
+        TransformAction.SET_MESSAGE: transform.message_template,
         TransformAction.ENRICH: {
             ".".join(source): ".".join(target) for source, target in transform.source_and_target_fields
         },
     }
-    where = {"where": transform.where} if transform.where and transform.action is not TransformAction.DROP else {}
+    where = (
+        {"where": transform.lql_filter}
+        if transform.lql_filter and transform.action is not TransformAction.DROP_EVENT
+        else {}
+    )
     return {transform.action.value: values[transform.action], **where}
 
 

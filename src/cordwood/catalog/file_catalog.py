@@ -234,11 +234,11 @@ def find_alert_faults(contents: CatalogContents, check_alert: CheckAlert) -> lis
     endpoints = {endpoint.name: endpoint for endpoint in contents.endpoints}
     faults: list[Fault] = []
     for alert in contents.alerts:
-        endpoint = endpoints.get(alert.endpoint)
+        endpoint = endpoints.get(alert.endpoint_name)
         try:
             if endpoint is None:
-                message = f"there is no endpoint {alert.endpoint!r}."
-                raise alert_fault(alert, message, did_you_mean(alert.endpoint, endpoints))
+                message = f"there is no endpoint {alert.endpoint_name!r}."
+                raise alert_fault(alert, message, did_you_mean(alert.endpoint_name, endpoints))
             check_alert(alert, endpoint)
         except Fault as fault:
             faults.append(fault)

@@ -16,14 +16,14 @@ from cordwood.catalog.catalog import Catalog
 from cordwood.catalog.toml_document import numeric_id
 from cordwood.errors import BadApiKeyTerms
 from cordwood.model.definitions import Endpoint, Stream, TextParameterKind
-from cordwood.model.key import Key, KeyTerms
+from cordwood.model.key import ApiKey, KeyTerms
 from cordwood.settings.quantities import parse_duration, parse_rate
 
 
 class NewKey(msgspec.Struct, frozen=True):
     """A newly created key, with its `secret`, which is shown to the user once and is not stored."""
 
-    key: Key
+    key: ApiKey
     secret: str
 
 
@@ -41,13 +41,13 @@ def hash_secret(secret: str) -> str:
 
 
 class KeyStore(Protocol):
-    def find(self, secret_digest: str) -> Key | None:
+    def find(self, secret_digest: str) -> ApiKey | None:
         """Return the key whose secret has this digest; None if there is none.
 
         A change by another process must be visible within a second.
         """
 
-    def active_keys(self) -> Sequence[Key]:
+    def active_keys(self) -> Sequence[ApiKey]:
         """Return all keys that are neither revoked nor expired, oldest first."""
 
     def create(self, terms: KeyTerms) -> NewKey:

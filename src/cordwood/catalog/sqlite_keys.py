@@ -12,7 +12,7 @@ import msgspec
 
 from cordwood.catalog.key_store import NewKey, hash_secret, make_secret
 from cordwood.errors import DataFolderUnusable, OutOfDisk
-from cordwood.model.key import Key, KeyTerms, split_scopes
+from cordwood.model.key import ApiKey, KeyTerms, split_scopes
 
 _CREATE_KEYS_TABLE_SQL = """
 create table if not exists keys (
@@ -40,12 +40,12 @@ class SQLiteKeyStore:
     """A key store that keeps all keys in memory, and checks up to four times a second whether the file has changed."""
 
     def __init__(self, file: Path, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
+        self._wall_clock_seconds = clock
         self._lock = threading.RLock()
         self._unwritten_last_use_times: dict[str, float] = {}
-        self._keys_by_digest: dict[str, Key] = {}
+        self._keys_by_digest: dict[str, ApiKey] = {}
         self._loaded_data_version = -1
-        self._change_checked_at = time.monotonic()
+        self._change_checked_monotonic_seconds = time.monotonic()
         try:
             self._database = _open_database(file)
             self._load_keys()
@@ -55,20 +55,20 @@ class SQLiteKeyStore:
                 f"The key store {file} cannot be used: {problem}.", hint=_DAMAGED_STORE_HINT
             ) from problem
 
-    def find(self, secret_digest: str) -> Key | None:
+    def find(self, secret_digest: str) -> ApiKey | None:
         with self._lock:
             self._reload_if_changed()
             return self._keys_by_digest.get(secret_digest)
 
-    def active_keys(self) -> Sequence[Key]:
+    def active_keys(self) -> Sequence[ApiKey]:
         with self._lock:
             self._load_keys()
-            now = self._clock()
+            now = self._wall_clock_seconds()
             return [self._add_last_use_time(key) for key in self._keys_by_digest.values() if not _is_expired(key, now)]
 
     def create(self, terms: KeyTerms) -> NewKey:
         with self._write_transaction() as database:
-            return _insert_key(database, terms, self._clock())
+            return _insert_key(database, terms, self._wall_clock_seconds())
 
     def revoke(self, key_id: str) -> bool:
         with self._write_transaction() as database:
@@ -79,8 +79,8 @@ class SQLiteKeyStore:
             old = next((key for key in self.active_keys() if key.id == key_id), None)
             if old is None:
                 return None
-            new = _insert_key(database, old.terms, self._clock())
-            _set_key_expiry(database, old, self._clock() + grace_seconds)
+            new = _insert_key(database, old.terms, self._wall_clock_seconds())
+            _set_key_expiry(database, old, self._wall_clock_seconds() + grace_seconds)
             return new
 
     def copy_database(self) -> bytes:
@@ -90,7 +90,7 @@ class SQLiteKeyStore:
 
     def record_use(self, key_id: str) -> None:
         with self._lock:
-            self._unwritten_last_use_times[key_id] = self._clock()
+            self._unwritten_last_use_times[key_id] = self._wall_clock_seconds()
 
     def write_last_use_times(self) -> None:
         """Write the times at which keys were last used to the file.
@@ -125,9 +125,9 @@ class SQLiteKeyStore:
 
     def _reload_if_changed(self) -> None:
         now = time.monotonic()
-        if now - self._change_checked_at < _RELOAD_CHECK_INTERVAL_SECONDS:
+        if now - self._change_checked_monotonic_seconds < _RELOAD_CHECK_INTERVAL_SECONDS:
             return
-        self._change_checked_at = now
+        self._change_checked_monotonic_seconds = now
         if _data_version(self._database) != self._loaded_data_version:
             self._load_keys()
 
@@ -136,7 +136,7 @@ class SQLiteKeyStore:
         rows = self._database.execute(f"select {_KEY_COLUMNS_SQL} from keys order by id")  # noqa: S608 - names of our own
         self._keys_by_digest = {row[1]: _key_from_row(row) for row in rows}
 
-    def _add_last_use_time(self, key: Key) -> Key:
+    def _add_last_use_time(self, key: ApiKey) -> ApiKey:
         return msgspec.structs.replace(key, last_used_at=self._unwritten_last_use_times.get(key.id, key.last_used_at))
 
 
@@ -184,21 +184,21 @@ def _insert_key(database: sqlite3.Connection, terms: KeyTerms, now: float) -> Ne
             terms.expires_at,
         ),
     )
-    return NewKey(Key(str(inserted.lastrowid), terms, now), secret)
+    return NewKey(ApiKey(str(inserted.lastrowid), terms, now), secret)
 
 
-def _set_key_expiry(database: sqlite3.Connection, key: Key, end_at: float) -> None:
+def _set_key_expiry(database: sqlite3.Connection, key: ApiKey, end_at: float) -> None:
     expires_at = end_at if key.terms.expires_at is None else min(end_at, key.terms.expires_at)
     database.execute("update keys set expires_at = ? where id = ?", (expires_at, _row_id_of_key(key.id)))
 
 
-def _key_from_row(row: tuple[int, str, str, str, str, float | None, int, float, float | None, float | None]) -> Key:
+def _key_from_row(row: tuple[int, str, str, str, str, float | None, int, float, float | None, float | None]) -> ApiKey:
     key_id, _, scopes, note, pins, rate, redact, created_at, expires_at, last_used_at = row
     terms = KeyTerms(frozenset(split_scopes(scopes)), note, json.loads(pins), rate, bool(redact), expires_at)
-    return Key(str(key_id), terms, created_at, last_used_at)
+    return ApiKey(str(key_id), terms, created_at, last_used_at)
 
 
-def _is_expired(key: Key, now: float) -> bool:
+def _is_expired(key: ApiKey, now: float) -> bool:
     return key.terms.expires_at is not None and key.terms.expires_at <= now
 
 

@@ -222,12 +222,14 @@ def _read_transform(document: TomlDocument, path: TomlPath, table: object) -> Tr
         raise document.fault_at("A transform has one action.", path, f"There are: {', '.join(TransformAction)}.")
     (action,) = actions
     value_path, value = (*path, action.value), table[action]
-    if action is TransformAction.DROP:
+    if action is TransformAction.DROP_EVENT:
         if "where" in table:
             raise document.fault_at("drop contains its filter.", (*path, "where"), 'Write: drop = "m.level:debug"')
-        return Transform(TransformAction.DROP, _read_where_filter(document, value_path, value))
+        return Transform(TransformAction.DROP_EVENT, _read_where_filter(document, value_path, value))
     where = _read_where_filter(document, (*path, "where"), table["where"]) if "where" in table else ""
-    return msgspec.structs.replace(_TRANSFORM_READERS[action](document, value_path, value), action=action, where=where)
+    return msgspec.structs.replace(
+        _TRANSFORM_READERS[action](document, value_path, value), action=action, lql_filter=where
+    )
 
 
 def _read_where_filter(document: TomlDocument, path: TomlPath, value: object) -> str:
@@ -244,7 +246,7 @@ def _read_where_filter(document: TomlDocument, path: TomlPath, value: object) ->
 def _read_sample_transform(document: TomlDocument, path: TomlPath, value: object) -> Transform:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise document.fault_at("sample must be a share from 0 to 1.", path, "Write: sample = 0.1")
-    return Transform(TransformAction.SAMPLE, rate=float(value))
+    return Transform(TransformAction.SAMPLE, sampled_fraction=float(value))
 
 
 def _read_field_list_transform(document: TomlDocument, path: TomlPath, value: object) -> Transform:
@@ -255,7 +257,8 @@ def _read_field_list_transform(document: TomlDocument, path: TomlPath, value: ob
             f'Write: {path[-1]} = ["metadata.email"]',
         )
     return Transform(
-        TransformAction.REMOVE, fields=tuple(_read_changeable_field(document, path, field_name) for field_name in value)
+        TransformAction.REMOVE_FIELDS,
+        removed_or_hashed_fields=tuple(_read_changeable_field(document, path, field_name) for field_name in value),
     )
 
 
@@ -284,7 +287,7 @@ def _read_message_transform(document: TomlDocument, path: TomlPath, value: objec
         raise document.fault_at("The template has a brace without a field.", path)
     for name in _MESSAGE_PLACEHOLDER_PATTERN.findall(value):
         _read_field_path(document, path, name)
-    return Transform(TransformAction.MESSAGE, template=value)
+    return Transform(TransformAction.SET_MESSAGE, message_template=value)
 
 
 def _read_enrich_transform(document: TomlDocument, path: TomlPath, value: object) -> Transform:
@@ -301,11 +304,11 @@ def _read_enrich_transform(document: TomlDocument, path: TomlPath, value: object
 
 _TRANSFORM_READERS: Mapping[TransformAction, Callable[[TomlDocument, TomlPath, object], Transform]] = {
     TransformAction.SAMPLE: _read_sample_transform,
-    TransformAction.REMOVE: _read_field_list_transform,
+    TransformAction.REMOVE_FIELDS: _read_field_list_transform,
     TransformAction.HASH: _read_field_list_transform,
     TransformAction.COPY: _read_field_moves_transform,
     TransformAction.RENAME: _read_field_moves_transform,
-    TransformAction.MESSAGE: _read_message_transform,
+    TransformAction.SET_MESSAGE: _read_message_transform,
     TransformAction.ENRICH: _read_enrich_transform,
 }
 

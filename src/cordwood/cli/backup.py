@@ -32,8 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
         _make_empty_folder(folder)
         receiver = _ArchiveUnpacker(folder, progress)
         service.download("/api/backup", receiver.add_chunk).raise_for_error()
-        receiver.finish()
-    progress.end()
+        receiver.verify_manifest()
+    progress.end_progress_line()
     print_output(f"{folder} is a complete backup: {progress.progress_line()}")
     return 0
 
@@ -66,7 +66,7 @@ class _ArchiveUnpacker:
             raise RefusedByService(f"{self._folder} cannot be written: {problem.strerror}.") from problem
         self._progress.add(len(chunk))
 
-    def finish(self) -> None:
+    def verify_manifest(self) -> None:
         """Compare the unpacked files with the manifest; raise BadBackup if a file differs.
 
         In this case, the manifest is deleted, so that nobody can restore the damaged backup.

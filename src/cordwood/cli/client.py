@@ -127,18 +127,18 @@ class RemoteService(msgspec.Struct, frozen=True):
 class InProcessService(msgspec.Struct, frozen=True):
     """A service inside this process, on a data folder that no other service owns. `app` is its `InProcessApp`."""
 
-    app: Any
+    in_process_app: Any
 
     def send(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> ServiceResponse:
-        return ServiceResponse(*self.app.send(method, path, body, headers or {}))
+        return ServiceResponse(*self.in_process_app.send(method, path, body, headers or {}))
 
     def download(
         self, path: str, on_chunk: Callable[[bytes], object], posted: PostRequest | None = None
     ) -> ServiceResponse:
         method, body, headers = ("POST", posted.body, posted.headers) if posted else ("GET", b"", {})
-        return ServiceResponse(*self.app.send(method, path, body, headers, on_chunk))
+        return ServiceResponse(*self.in_process_app.send(method, path, body, headers, on_chunk))
 
 
 def _make_service_response(answer: http.client.HTTPResponse, body: bytes) -> ServiceResponse:
@@ -174,7 +174,7 @@ def find_service_on_data_folder(settings: Settings, key: str | None = None) -> R
 
     Requests to it present `key` or, without it, the key in the environment or, without either, the service's own key.
     """
-    owner = DataFolder(Path(settings.serve.data_dir)).owner()
+    owner = DataFolder(Path(settings.serve.data_dir)).find_owner()
     return (
         RemoteService(owner.url, key or client_default_url_and_key()[1] or owner.key)
         if owner is not None and owner.url

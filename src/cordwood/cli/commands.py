@@ -25,7 +25,7 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 class Command(msgspec.Struct, frozen=True):
     """A command: the name of its module in this package, and its one-line summary for `cordwood --help`."""
 
-    module: str
+    module_name: str
     summary: str
 
 
@@ -193,7 +193,7 @@ def _commands_by_name() -> dict[str, Command]:
 
 
 def _import_command_module(command: Command) -> ModuleType:
-    return importlib.import_module(f"cordwood.cli.{command.module}")
+    return importlib.import_module(f"cordwood.cli.{command.module_name}")
 
 
 def _import_without_gc(command: Command) -> ModuleType:

@@ -282,7 +282,7 @@ def _check_results(
     folder = DataFolder(Path(settings.serve.data_dir))
     service = remote_service_from_arguments(arguments)
     if service is None:
-        owner = folder.owner()
+        owner = folder.find_owner()
         service = find_service_on_data_folder(settings, arguments.key)
         yield _check_folder(folder)
         ceiling_bytes = _service_memory_ceiling(service) or settings.limits.memory_ceiling

@@ -54,11 +54,11 @@ def run(arguments: argparse.Namespace) -> int:
 
         def write_chunk(chunk: bytes) -> None:
             write(chunk)
-            count.add(chunk)
+            count.add_chunk(chunk)
             progress.add(len(chunk))
 
         service.download(_export_path(arguments, format_name), write_chunk).raise_for_error()
-    progress.end()
+    progress.end_progress_line()
     print_line = print_message if is_standard_output(file) else print_output
     print_line(f"{count.describe_count()}{progress.progress_line()}")
     return 0
@@ -72,18 +72,18 @@ class EventCounter:
 
     def __init__(self, format_name: str) -> None:
         self._format_name = format_name
-        self._count: int | None = 0 if format_name == "ndjson" else None
+        self._event_count: int | None = 0 if format_name == "ndjson" else None
 
-    def add(self, chunk: bytes) -> None:
+    def add_chunk(self, chunk: bytes) -> None:
         if self._format_name == "ndjson":
-            self._count = (self._count or 0) + chunk.count(b"\n")
+            self._event_count = (self._event_count or 0) + chunk.count(b"\n")
 
     def count_parquet_rows(self, draft: Path) -> None:
         if self._format_name == "parquet":
-            self._count = count_events(draft)
+            self._event_count = count_events(draft)
 
     def describe_count(self) -> str:
-        return "" if self._count is None else f"{self._count:,} events, "
+        return "" if self._event_count is None else f"{self._event_count:,} events, "
 
 
 def _output_file(arguments: argparse.Namespace) -> Path:

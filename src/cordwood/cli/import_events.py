@@ -62,16 +62,16 @@ class ImportProgress(msgspec.Struct):
 
     position_unit: str = "line"
     sent_event_count: int = 0
-    totals: IngestTotals = msgspec.field(default_factory=IngestTotals)
+    ingest_totals: IngestTotals = msgspec.field(default_factory=IngestTotals)
     began_at: float = msgspec.field(default_factory=time.monotonic)
 
     def add_batch(self, batch: Sequence[FileRecord], result: dict[str, object]) -> None:
-        self.totals.add_batch_result(
+        self.ingest_totals.add_batch_result(
             result, lambda reason: f"{self.position_unit} {batch[int(reason['index'])].position}"
         )
         self.sent_event_count += len(batch)
 
-    def show(self, file: EventFile) -> None:
+    def show_file_progress(self, file: EventFile) -> None:
         if file.read_fraction is None:
             show_progress(f"{file.bytes_read / 1e6:,.1f} MB  {self.progress_line()}")
         else:
@@ -82,7 +82,7 @@ class ImportProgress(msgspec.Struct):
 
     def progress_line(self) -> str:
         a_second = self.sent_event_count / max(time.monotonic() - self.began_at, 1e-9)
-        counts = self.totals.counts_by_outcome.items()
+        counts = self.ingest_totals.counts_by_outcome.items()
         sums = ", ".join(f"{count:,} {name}" for name, count in counts if count or name == "accepted")
         return f"{self.sent_event_count:,} events ({a_second:,.0f}/s): {sums}"
 
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         as_stored = file.is_cordwood_export and not arguments.as_new
         path = _import_path(arguments.stream, as_stored=as_stored)
         with open_service_client(arguments, may_open_folder=True) as service, _print_counts_on_failure(progress):
-            for batch in _batches(file.rows_of_cordwood_export() if as_stored else file.events()):
+            for batch in _split_into_batches(file.rows_of_cordwood_export() if as_stored else file.events()):
                 answer = _send_batch(service, path, batch, progress)
                 if as_stored and answer.status == 403:
                     print_message(
@@ -113,9 +113,9 @@ def run(arguments: argparse.Namespace) -> int:
                         "Use --as-new to send them as new events."
                     )
                 progress.add_batch(batch, _add_item_faults_to_answer(batch, answer.raise_for_error().json()))
-                progress.show(file)
+                progress.show_file_progress(file)
     end_progress()
-    return progress.totals.print_summary(progress.progress_line())
+    return progress.ingest_totals.print_summary(progress.progress_line())
 
 
 @contextmanager
@@ -137,15 +137,15 @@ def _import_path(stream: str, *, as_stored: bool) -> str:
     return f"/api/streams/{name}/events" if as_stored else f"/api/logs?source_name={name}"
 
 
-def _batches(events: Iterator[FileRecord]) -> Iterator[list[FileRecord]]:
+def _split_into_batches(events: Iterator[FileRecord]) -> Iterator[list[FileRecord]]:
     batch: list[FileRecord] = []
     size = 0
     for event in events:
-        if batch and (size + len(event.data) > _MAX_BATCH_BYTES or len(batch) == _MAX_BATCH_EVENTS):
+        if batch and (size + len(event.json_bytes) > _MAX_BATCH_BYTES or len(batch) == _MAX_BATCH_EVENTS):
             yield batch
             batch, size = [], 0
         batch.append(event)
-        size += len(event.data) + 1
+        size += len(event.json_bytes) + 1
     if batch:
         yield batch
 
@@ -160,7 +160,7 @@ def _send_batch(
     service's refusal, or raise RefusedByService if the file reader has already found the first item invalid. A refused
     batch of a Parquet file is not sent again either.
     """
-    answer = send_events(service, path, b"\n".join(record.data for record in batch), _RETRY_POLICY)
+    answer = send_events(service, path, b"\n".join(record.json_bytes for record in batch), _RETRY_POLICY)
     if answer.status != 400:
         return answer
     first = batch[0]
@@ -168,9 +168,9 @@ def _send_batch(
         return send_events(
             service, path, b"[" + b",".join(map(_item_json, batch)) + b"]", _RETRY_POLICY, "application/json"
         )
-    if first.fault is not None:
+    if first.refusal_reason is not None:
         raise RefusedByService(
-            f"No {progress.position_unit} can be read. {progress.position_unit.capitalize()} {first.position}: {first.fault}"
+            f"No {progress.position_unit} can be read. {progress.position_unit.capitalize()} {first.position}: {first.refusal_reason}"
         )
     return answer
 
@@ -178,10 +178,10 @@ def _send_batch(
 def _item_json(record: FileRecord) -> bytes:
     """Return the bytes of a record if they are valid JSON, otherwise their text as a JSON string."""
     try:
-        msgspec.json.decode(record.data, type=msgspec.Raw)
+        msgspec.json.decode(record.json_bytes, type=msgspec.Raw)
     except (msgspec.DecodeError, RecursionError):
-        return msgspec.json.encode(record.data.decode("utf-8", "replace"))
-    return record.data
+        return msgspec.json.encode(record.json_bytes.decode("utf-8", "replace"))
+    return record.json_bytes
 
 
 def _add_item_faults_to_answer(batch: Sequence[FileRecord], result: dict[str, object]) -> dict[str, object]:
@@ -191,7 +191,7 @@ def _add_item_faults_to_answer(batch: Sequence[FileRecord], result: dict[str, ob
     """
     reasons = msgspec.convert(result.get("reasons", []), list[dict[str, object]])
     for reason in reasons:
-        fault = batch[int(str(reason["index"]))].fault
+        fault = batch[int(str(reason["index"]))].refusal_reason
         if fault is not None:
             reason["reason"] = fault
     return {**result, "reasons": reasons}

@@ -85,13 +85,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    act = {"create": _create, "list": _list, "revoke": _revoke, "rotate": _rotate}[arguments.action]
+    act = {"create": _create_key, "list": _list_keys, "revoke": _revoke_key, "rotate": _rotate_key}[arguments.action]
     with open_service_client(arguments, may_open_folder=arguments.action == "create") as service:
         act(service, arguments)
     return 0
 
 
-def _create(service: ServiceClient, arguments: argparse.Namespace) -> None:
+def _create_key(service: ServiceClient, arguments: argparse.Namespace) -> None:
     for_agent: bool = arguments.for_agent
     scopes = arguments.scope or (["query"] if for_agent else [])
     if not scopes:
@@ -120,7 +120,7 @@ def _parse_scopes(texts: Sequence[str], endpoints: Sequence[str]) -> list[str]:
     return [scope for scope in scopes if scope != "query"] + [f"query:endpoint:{name}" for name in endpoints]
 
 
-def _rotate(service: ServiceClient, arguments: argparse.Namespace) -> None:
+def _rotate_key(service: ServiceClient, arguments: argparse.Namespace) -> None:
     _print_new_key(
         _send_request(
             service, "POST", f"{_KEYS_PATH}/{quote(arguments.id, safe='')}/rotate", {"grace": arguments.grace}
@@ -129,12 +129,12 @@ def _rotate(service: ServiceClient, arguments: argparse.Namespace) -> None:
     print_message(f"Key {arguments.id} ends {'after ' + arguments.grace if arguments.grace else 'now'}.")
 
 
-def _revoke(service: ServiceClient, arguments: argparse.Namespace) -> None:
+def _revoke_key(service: ServiceClient, arguments: argparse.Namespace) -> None:
     _send_request(service, "DELETE", f"{_KEYS_PATH}/{quote(arguments.id, safe='')}")
     print_message(f"Key {arguments.id} is revoked.")
 
 
-def _list(service: ServiceClient, arguments: argparse.Namespace) -> None:
+def _list_keys(service: ServiceClient, arguments: argparse.Namespace) -> None:
     keys = [_key_row(key) for key in service.send("GET", _KEYS_PATH).raise_for_error().json()]
     if arguments.format == "json":
         print_output(json.dumps(keys, indent=2))

@@ -49,24 +49,24 @@ _encode_json = msgspec.json.Encoder().encode
 class SourceTable(msgspec.Struct, frozen=True):
     """The table with the events of one Logflare source. `source_name` is None if Logflare's list has no name for it."""
 
-    schema: str
-    table: str
+    schema_name: str
+    table_name: str
     source_id: str
     source_name: str | None
 
     @property
-    def label(self) -> str:
-        return f"{self.schema}.{self.table}"
+    def qualified_name(self) -> str:
+        return f"{self.schema_name}.{self.table_name}"
 
     @property
     def sql_identifier(self) -> sql.Identifier:
-        return sql.Identifier(self.schema, self.table)
+        return sql.Identifier(self.schema_name, self.table_name)
 
 
 class EventBatch(msgspec.Struct, frozen=True):
     """A batch of events as JSON lines, and the sort key of the batch's last event."""
 
-    lines: list[bytes]
+    json_lines: list[bytes]
     last_sort_key: SortKey
 
 
@@ -79,12 +79,12 @@ class LogflareTableReader:
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
 
-    def tables(self) -> list[SourceTable]:
+    def list_source_tables(self) -> list[SourceTable]:
         names = self._source_names_by_id()
         found = self._connection.execute(_EVENT_TABLES_SQL).fetchall()
         return [_source_table(schema, table, names) for schema, table in found]
 
-    def count(self, table: SourceTable, last_key: SortKey | None) -> int:
+    def count_remaining_events(self, table: SourceTable, last_key: SortKey | None) -> int:
         """Return the number of the table's events after `last_key`, or of all its events if `last_key` is None."""
         statement = sql.SQL(_COUNT_EVENTS_SQL).format(
             table.sql_identifier, _AFTER_SORT_KEY_CONDITION if last_key else _ALWAYS_TRUE_CONDITION
@@ -121,7 +121,7 @@ class LogflareTableReader:
 
 
 @contextmanager
-def connect(address: str) -> Iterator[LogflareTableReader]:
+def connect_to_postgresql(address: str) -> Iterator[LogflareTableReader]:
     """Connect to PostgreSQL; raise ServiceUnreachable if that fails.
 
     The message of the exception never contains the password.
@@ -151,7 +151,7 @@ def _convert_table_errors(table: SourceTable) -> Iterator[None]:
         yield
     except psycopg.ProgrammingError as problem:
         raise RefusedByService(
-            f"{table.label} cannot be read: {_one_line_message(problem)}",
+            f"{table.qualified_name} cannot be read: {_one_line_message(problem)}",
             hint="It should have the columns id, timestamp, event_message and body.",
         ) from problem
 

@@ -23,7 +23,7 @@ from types import ModuleType
 
 import msgspec
 
-from cordwood.agents.api import ApiCall, BodyCollector, KeyPermissions, OnChunk, Reply, truncated_response_fault
+from cordwood.agents.api import ApiCall, ApiResponse, BodyCollector, KeyPermissions, OnChunk, truncated_response_fault
 from cordwood.agents.tool import refused_call_error
 from cordwood.cli.arguments import add_config_option, add_data_dir_option, load_settings_with_flags
 from cordwood.cli.client import (
@@ -101,7 +101,7 @@ class RemoteApi:
 
     def __init__(self, find_remote: Callable[[], RemoteService], headers: Mapping[str, str]) -> None:
         self._find_remote_service = find_remote
-        self._headers = headers
+        self._extra_headers = headers
         self._cached_permissions: KeyPermissions | None = None
         self._permissions_fetched_at = 0.0
 
@@ -111,12 +111,12 @@ class RemoteApi:
             body = BodyCollector()
             reply = await self.send(ApiCall("/api/key"), body.add_chunk)
             if reply.status >= 400:
-                raise RefusedByService(refused_call_error(reply).text)
+                raise RefusedByService(refused_call_error(reply).message_for_agent)
             self._cached_permissions, self._permissions_fetched_at = _decode_permissions(body), now
         return self._cached_permissions
 
-    async def send(self, call: ApiCall, on_chunk: OnChunk) -> Reply:
-        exchange = _CancellableRequest(self._find_remote_service(), self._headers)
+    async def send(self, call: ApiCall, on_chunk: OnChunk) -> ApiResponse:
+        exchange = _CancellableRequest(self._find_remote_service(), self._extra_headers)
         try:
             return await asyncio.to_thread(exchange.run, call, on_chunk)
         except asyncio.CancelledError:
@@ -138,11 +138,11 @@ class _CancellableRequest:
 
     def __init__(self, remote: RemoteService, headers: Mapping[str, str]) -> None:
         self._remote_service = remote
-        self._headers = headers
+        self._extra_headers = headers
         self._connection = new_connection(remote.url, remote.timeout_seconds)
-        self._is_ended = False
+        self._is_cancelled = False
 
-    def run(self, call: ApiCall, on_chunk: OnChunk) -> Reply:
+    def run(self, call: ApiCall, on_chunk: OnChunk) -> ApiResponse:
         """Send the request, and pass the body of a successful response to `on_chunk`.
 
         Stop when `on_chunk` returns False.
@@ -154,28 +154,28 @@ class _CancellableRequest:
                 call.method,
                 base_path(remote.url) + call.path,
                 call.body or None,
-                {**self._headers, **key, **call.headers},
+                {**self._extra_headers, **key, **call.headers},
             )
-            if self._is_ended:
+            if self._is_cancelled:
                 # The request was cancelled while the connection was being made.
-                return Reply(0, [])
+                return ApiResponse(0, [])
             answer = self._connection.getresponse()
             headers = [(name.lower(), value) for name, value in answer.getheaders()]
             if answer.status >= 400:
-                return Reply(answer.status, headers, answer.read(_MAX_ERROR_BODY_BYTES))
+                return ApiResponse(answer.status, headers, answer.read(_MAX_ERROR_BODY_BYTES))
             _forward_body(answer, on_chunk)
         except (OSError, http.client.HTTPException) as problem:
             raise ServiceUnreachable(f"No service answers at {remote.url}: {problem}.") from problem
         finally:
             self._connection.close()
-        return Reply(answer.status, headers)
+        return ApiResponse(answer.status, headers)
 
     def cancel(self) -> None:
         """Cancel the request from another thread, by closing the connection.
 
         The service then stops the query, because its client has disconnected.
         """
-        self._is_ended = True
+        self._is_cancelled = True
         connected = self._connection.sock
         if connected is not None:
             with suppress(OSError):

@@ -47,32 +47,32 @@ class MigrationState:
     """
 
     def __init__(self, file: Path, route: str) -> None:
-        self._file = file
-        self._state: dict[str, Any] = {"version": _STATE_FILE_VERSION, "route": route, "tables": {}}
+        self._state_file = file
+        self._file_content: dict[str, Any] = {"version": _STATE_FILE_VERSION, "route": route, "tables": {}}
         if file.exists():
-            self._state = self._read_state_file(route)
+            self._file_content = self._read_state_file(route)
 
     def last_copied_sort_key(self, table: str) -> tuple[str, str] | None:
         """Return the sort key of the table's last copied event, or None if no event of the table was copied yet."""
-        found = self._state["tables"].get(table)
+        found = self._file_content["tables"].get(table)
         return (str(found[0]), str(found[1])) if found else None
 
     def record_last_copied_sort_key(self, table: str, sort_key: tuple[str, str]) -> None:
         """Write the sort key of the table's last copied event to disk. A later run starts after this event."""
-        self._state["tables"][table] = list(sort_key)
-        write_durably(self._file, json.dumps(self._state, indent=2).encode())
+        self._file_content["tables"][table] = list(sort_key)
+        write_durably(self._state_file, json.dumps(self._file_content, indent=2).encode())
 
     def _read_state_file(self, route: str) -> dict[str, Any]:
         try:
-            content = json.loads(self._file.read_text())
+            content = json.loads(self._state_file.read_text())
             is_ours = content["version"] == _STATE_FILE_VERSION and isinstance(content["tables"], dict)
         except (OSError, ValueError, KeyError, TypeError) as problem:
             raise RefusedByService(
-                f"{self._file} is not a state file of a migration.", hint=_STATE_FILE_HINT
+                f"{self._state_file} is not a state file of a migration.", hint=_STATE_FILE_HINT
             ) from problem
         if not is_ours or content["route"] != route:
             raise RefusedByService(
-                f"{self._file} is of another migration: {content.get('route')}.", hint=_STATE_FILE_HINT
+                f"{self._state_file} is of another migration: {content.get('route')}.", hint=_STATE_FILE_HINT
             )
         return dict(content)
 
@@ -88,19 +88,19 @@ _PROGRESS_INTERVAL_SECONDS = 5.0
 class TableCopy(msgspec.Struct, frozen=True):
     """A table of a source, and the stream to which its events are copied."""
 
-    table: Any
-    stream: str
+    source_table: Any
+    target_stream: str
 
 
 class CopyProgress(msgspec.Struct):
     """The counts of the events copied so far, and the time when the last progress line was printed."""
 
-    totals: IngestTotals = msgspec.field(default_factory=IngestTotals)
+    ingest_totals: IngestTotals = msgspec.field(default_factory=IngestTotals)
     printed_at: float = msgspec.field(default_factory=time.monotonic)
 
     def totals_line(self) -> str:
         stored, there, aside = (
-            self.totals.counts_by_outcome[name] for name in ("accepted", "duplicates", "quarantined")
+            self.ingest_totals.counts_by_outcome[name] for name in ("accepted", "duplicates", "quarantined")
         )
         return f"{stored:,} events stored, {there:,} duplicates, {aside:,} quarantined"
 
@@ -138,16 +138,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     _check_source_address(arguments.source)
     with (
-        _import_logflare_tables().connect(arguments.source) as source_tables,
+        _import_logflare_tables().connect_to_postgresql(arguments.source) as source_tables,
         open_service_client(arguments, may_open_folder=True) as service,
     ):
-        copies = _plan_copies(source_tables.tables(), arguments)
+        copies = _plan_copies(source_tables.list_source_tables(), arguments)
         _require_existing_streams(copies, service)
         state = MigrationState(arguments.state, _describe_source_and_destination(arguments))
         if arguments.dry_run:
             for copy in copies:
                 print_output(
-                    f"{source_tables.count(copy.table, state.last_copied_sort_key(copy.table.label)):>12,}  {copy.stream}  ({copy.table.label})"
+                    f"{source_tables.count_remaining_events(copy.source_table, state.last_copied_sort_key(copy.source_table.qualified_name)):>12,}  {copy.target_stream}  ({copy.source_table.qualified_name})"
                 )
             return 0
         return _copy_all_tables(copies, source_tables, service, state)
@@ -201,7 +201,7 @@ def _assign_streams(tables: list[Any], streams: dict[str, str]) -> Iterator[Tabl
         stream = next((streams[key] for key in _source_id_and_name(table) if key in streams), table.source_name)
         if stream is None:
             hint = f"Name it: --as {table.source_id}=STREAM, or leave it out with --only."
-            raise RefusedByService(f"The database has no name for the source of {table.label}.", hint=hint)
+            raise RefusedByService(f"The database has no name for the source of {table.qualified_name}.", hint=hint)
         yield TableCopy(table, stream)
 
 
@@ -222,7 +222,7 @@ def _require_existing_streams(copies: list[TableCopy], service: ServiceClient) -
     if answer.status != 200:
         return
     there = {key for stream in answer.json() for key in (stream["name"], stream["token"])}
-    missing = [copy.stream for copy in copies if copy.stream not in there]
+    missing = [copy.target_stream for copy in copies if copy.target_stream not in there]
     if missing:
         named = "".join(f'\n[[stream]]\nname = "{name}"' for name in missing)
         hint = f"Name them in your streams file, or say which to use with --as SOURCE=STREAM.{named}"
@@ -233,22 +233,24 @@ def _copy_all_tables(copies: list[TableCopy], source_tables: Any, service: Servi
     progress = CopyProgress()
     for copy in copies:
         _copy_table(copy, source_tables, service, state, progress)
-    return progress.totals.print_summary(progress.totals_line())
+    return progress.ingest_totals.print_summary(progress.totals_line())
 
 
 def _copy_table(
     copy: TableCopy, source_tables: Any, service: ServiceClient, state: MigrationState, progress: CopyProgress
 ) -> None:
-    path = f"/api/logs?source_name={quote(copy.stream, safe='')}"
-    after = state.last_copied_sort_key(copy.table.label)
-    whole, done, began = source_tables.count(copy.table, after), 0, time.monotonic()
-    print_message(f"{copy.stream}: {whole:,} events to copy{', going on' if after else ''}")
-    for rows in source_tables.event_batches(copy.table, after):
-        answer = send_events(service, path, b"\n".join(rows.lines), _RETRY_POLICY)
-        progress.totals.add_batch_result(answer.raise_for_error().json(), lambda _: copy.stream)
-        state.record_last_copied_sort_key(copy.table.label, rows.last_sort_key)
-        done += len(rows.lines)
-        _print_progress(progress, f"{copy.stream}: {done:,} of {whole:,} ({done / (time.monotonic() - began):,.0f}/s)")
+    path = f"/api/logs?source_name={quote(copy.target_stream, safe='')}"
+    after = state.last_copied_sort_key(copy.source_table.qualified_name)
+    whole, done, began = source_tables.count_remaining_events(copy.source_table, after), 0, time.monotonic()
+    print_message(f"{copy.target_stream}: {whole:,} events to copy{', going on' if after else ''}")
+    for rows in source_tables.event_batches(copy.source_table, after):
+        answer = send_events(service, path, b"\n".join(rows.json_lines), _RETRY_POLICY)
+        progress.ingest_totals.add_batch_result(answer.raise_for_error().json(), lambda _: copy.target_stream)
+        state.record_last_copied_sort_key(copy.source_table.qualified_name, rows.last_sort_key)
+        done += len(rows.json_lines)
+        _print_progress(
+            progress, f"{copy.target_stream}: {done:,} of {whole:,} ({done / (time.monotonic() - began):,.0f}/s)"
+        )
     if done:
         end_progress()
 

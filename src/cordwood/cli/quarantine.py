@@ -48,12 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    act = {"list": _list, "show": _show, "replay": _replay}[arguments.action]
+    act = {"list": _list_items, "show": _show_item, "replay": _replay_items}[arguments.action]
     with open_service_client(arguments) as service:
         return act(service, arguments)
 
 
-def _list(service: ServiceClient, arguments: argparse.Namespace) -> int:
+def _list_items(service: ServiceClient, arguments: argparse.Namespace) -> int:
     items = _fetch_items(service, arguments.stream, arguments.limit)
     if arguments.format == "json":
         print_output(json.dumps(items, indent=2))
@@ -66,7 +66,7 @@ def _list(service: ServiceClient, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _show(service: ServiceClient, arguments: argparse.Namespace) -> int:
+def _show_item(service: ServiceClient, arguments: argparse.Namespace) -> int:
     item = service.send("GET", _item_path(arguments.id)).raise_for_error().json()
     if arguments.format == "json":
         print_output(json.dumps(item, indent=2))
@@ -76,7 +76,7 @@ def _show(service: ServiceClient, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _replay(service: ServiceClient, arguments: argparse.Namespace) -> int:
+def _replay_items(service: ServiceClient, arguments: argparse.Namespace) -> int:
     sums, refused = {"accepted": 0, "duplicates": 0}, 0
     for item_id in _selected_ids(service, arguments):
         try:

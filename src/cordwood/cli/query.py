@@ -65,7 +65,7 @@ class EndpointQuery(msgspec.Struct, frozen=True):
 
     endpoint: str
     parameters: Mapping[str, str]
-    language: str = ""
+    query_language: str = ""
     query_text: str = ""
     accept_header: str = JSON_MEDIA_TYPE
     is_redacted: bool = False
@@ -75,7 +75,7 @@ class EndpointQuery(msgspec.Struct, frozen=True):
         return f"/api/endpoints/query/{quote(self.endpoint, safe='')}"
 
     def create_post_request(self, **more: str) -> PostRequest:
-        own = {self.language: self.query_text} if self.language else {}
+        own = {self.query_language: self.query_text} if self.query_language else {}
         headers = {"Content-Type": JSON_MEDIA_TYPE, "Accept": self.accept_header}
         if self.is_redacted:
             headers["LF-ENDPOINT-REDACT-PII"] = "true"
@@ -199,7 +199,7 @@ _BINARY_FORMATS = ("arrow", "parquet")
 _CSV_HEADER_REGEX = re.compile(rb'(?:"[^"]*"|[^"\n])*\n?')
 
 
-class _Page(msgspec.Struct):
+class _AnswerPage(msgspec.Struct):
     result: list[msgspec.Raw]
 
 
@@ -311,7 +311,7 @@ def _rows_of_page(body: bytes, format_name: str, *, is_first: bool) -> bytes:
     Only the output for the first page has the header line of CSV, or the beginning of the JSON object.
     """
     if format_name == "json":
-        rows = msgspec.json.decode(body, type=_Page).result
+        rows = msgspec.json.decode(body, type=_AnswerPage).result
         return (b'{"result":[' if is_first else b"") + b",".join(map(bytes, rows))
     if format_name == "csv" and not is_first:
         return _CSV_HEADER_REGEX.sub(b"", body, count=1)

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     folder = DataFolder(Path(load_settings_with_flags(arguments).settings.serve.data_dir))
-    owner = folder.owner()
+    owner = folder.find_owner()
     if owner is None or not owner.pid:
         print_message(f"cordwood reload: no service owns the data folder {folder.path}.")
         return 1

@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = load_settings_with_flags(arguments).settings
     progress = ByteProgress()
     restored = restore_backup(arguments.folder, settings, progress.add)
-    progress.end()
+    progress.end_progress_line()
     at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(restored.backup_created_at))
     where = f"{restored.event_count:,} events in {restored.stream_count} streams, as of {at}"
     print_output(f"{settings.serve.data_dir} holds {where}: {progress.progress_line()}")

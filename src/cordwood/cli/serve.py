@@ -104,8 +104,8 @@ def _print_startup_summary(ready: StartupSummary) -> None:
         print_line_unless_output_closed(
             "Two keys were created for this data folder. They are shown only once and stored as digests."
         )
-        print_line_unless_output_closed(f"  private  {made.private}  queries, ingest, management")
-        print_line_unless_output_closed(f"  public   {made.public}  ingest only")
+        print_line_unless_output_closed(f"  private  {made.private_key_secret}  queries, ingest, management")
+        print_line_unless_output_closed(f"  public   {made.public_key_secret}  ingest only")
     elif not ready.components.has_private_key():
         print_message("No private key is in force. Create one: cordwood keys create --scope private")
     for name in ready.listener_names:
@@ -115,7 +115,7 @@ def _print_startup_summary(ready: StartupSummary) -> None:
 
 def _print_demo_instructions(ready: StartupSummary, started_at: datetime) -> None:
     made = ready.created_keys
-    key = made.private if made else ready.owner.key
+    key = made.private_key_secret if made else ready.owner.key
     url = ready.owner.url
     print_line_unless_output_closed(_startup_summary_line(ready))
     print_line_unless_output_closed(
@@ -132,6 +132,6 @@ def _startup_summary_line(ready: StartupSummary) -> str:
     endpoints = ", ".join(endpoint.name for endpoint in catalog.endpoints())
     streams = ", ".join(stream.name for stream in catalog.streams())
     return (
-        f"cordwood {cordwood.__version__} listens on {ready.owner.url}, data in {ready.folder},"
+        f"cordwood {cordwood.__version__} listens on {ready.owner.url}, data in {ready.data_folder_path},"
         f" endpoints: {endpoints or 'none'}; streams: {streams} ({ready.startup_seconds:.2f} s to ready)"
     )

@@ -31,12 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     loaded = load_settings_with_flags(arguments)
-    rows = [row for row in _rows(loaded) if not arguments.changed or row["source"] != "default"]
+    rows = [row for row in _setting_rows(loaded) if not arguments.changed or row["source"] != "default"]
     print_output(json.dumps(rows, indent=2) if arguments.format == "json" else _format_settings_table(rows))
     return 0
 
 
-def _rows(loaded: LoadedSettings) -> list[dict[str, str]]:
+def _setting_rows(loaded: LoadedSettings) -> list[dict[str, str]]:
     return [
         {
             "name": name,

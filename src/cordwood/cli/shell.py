@@ -82,12 +82,12 @@ class Shell:
         self, service: ServiceClient, endpoint: str, parameters: dict[str, str], *, redacts: bool = False
     ) -> None:
         self.endpoint = endpoint
-        self._service = service
-        self._parameters = parameters
-        self._is_redacted = redacts
+        self._service_client = service
+        self._endpoint_parameters = parameters
+        self._redacts_answers = redacts
         self._statement_lines: list[str] = []
-        self._is_vertical = False
-        self._has_footer = sys.stdout.isatty()
+        self._prints_vertically = False
+        self._prints_footer = sys.stdout.isatty()
         self._is_session_ended = False
         self._cached_sub_queries: list[dict[str, Any]] | None = None
         self.last_exit_status = 0
@@ -138,13 +138,15 @@ class Shell:
             self._run_query("sql", text)
 
     def _run_query(self, language: str, text: str) -> None:
-        query = EndpointQuery(self.endpoint, self._parameters, language, text, is_redacted=self._is_redacted)
+        query = EndpointQuery(
+            self.endpoint, self._endpoint_parameters, language, text, is_redacted=self._redacts_answers
+        )
         began_at = time.monotonic()
-        answer, rows = query.fetch_rows(self._service)
+        answer, rows = query.fetch_rows(self._service_client)
         below = table_footer(answer, len(rows), time.monotonic() - began_at)
-        print_paged(format_table(rows, terminal_style(is_vertical=self._is_vertical)))
+        print_paged(format_table(rows, terminal_style(is_vertical=self._prints_vertically)))
         print_notices(answer.headers)
-        if self._has_footer:
+        if self._prints_footer:
             print_message(below)
 
     def _run_command(self, text: str) -> None:
@@ -183,15 +185,16 @@ class Shell:
         if not text:
             print_paged(
                 format_table(
-                    [{"parameter": each, "value": given} for each, given in self._parameters.items()], terminal_style()
+                    [{"parameter": each, "value": given} for each, given in self._endpoint_parameters.items()],
+                    terminal_style(),
                 )
             )
         elif not equals:
             raise RefusedByService(f"{text!r} is not NAME=VALUE.")
         elif value:
-            self._parameters[name.strip()] = value.strip()
+            self._endpoint_parameters[name.strip()] = value.strip()
         else:
-            self._parameters.pop(name.strip(), None)
+            self._endpoint_parameters.pop(name.strip(), None)
 
     def _change_endpoint(self, name: str) -> None:
         if not name:
@@ -206,12 +209,12 @@ class Shell:
             raise
 
     def _toggle_vertical(self, _: str) -> None:
-        self._is_vertical = not self._is_vertical
-        print_message("Rows are printed as records." if self._is_vertical else "Rows are printed as tables.")
+        self._prints_vertically = not self._prints_vertically
+        print_message("Rows are printed as records." if self._prints_vertically else "Rows are printed as tables.")
 
     def _toggle_footer(self, _: str) -> None:
-        self._has_footer = not self._has_footer
-        print_message("The footer is on." if self._has_footer else "The footer is off.")
+        self._prints_footer = not self._prints_footer
+        print_message("The footer is on." if self._prints_footer else "The footer is off.")
 
     def _end_session(self, _: str) -> None:
         self._is_session_ended = True
@@ -219,7 +222,7 @@ class Shell:
     def _sub_queries(self) -> list[dict[str, Any]]:
         if self._cached_sub_queries is None:
             path = f"/api/endpoints/{quote(self.endpoint, safe='')}/scope"
-            self._cached_sub_queries = self._service.send("GET", path).raise_for_error().json()["sub_queries"]
+            self._cached_sub_queries = self._service_client.send("GET", path).raise_for_error().json()["sub_queries"]
         return self._cached_sub_queries
 
     def completions(self, prefix: str) -> list[str]:

@@ -54,9 +54,9 @@ class BodyPreview(msgspec.Struct, frozen=True):
     If nothing can be decoded, `problem` is the reason.
     """
 
-    events: Sequence[Mapping[str, object]] = ()
+    event_rows: Sequence[Mapping[str, object]] = ()
     quarantined_items: Sequence[tuple[str, str]] = ()
-    problem: str | None = None
+    decoding_problem: str | None = None
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -72,15 +72,15 @@ def run(arguments: argparse.Namespace) -> int:
     for number, finding in enumerate(findings):
         packed = f", compressed with {file.compression_format}" if file.compression_format and not number else ""
         start = "  or" if number else file.name
-        print_output(f"{start}: {finding.title}{packed} ({finding.confidence.name.lower()}). {finding.reason}")
+        print_output(f"{start}: {finding.display_name}{packed} ({finding.confidence.name.lower()}). {finding.reason}")
     how = import_advice(findings[0], shlex.quote(str(arguments.file)))
     if how is not None:
         print_output(how)
-    if preview.problem is not None:
-        print_message(f"The first events cannot be shown: {preview.problem}")
-    if preview.events:
+    if preview.decoding_problem is not None:
+        print_message(f"The first events cannot be shown: {preview.decoding_problem}")
+    if preview.event_rows:
         print_output("\nThe first events would be:")
-        print_output(format_table(preview.events))
+        print_output(format_table(preview.event_rows))
     for place, reason in preview.quarantined_items:
         print_message(f"{place.capitalize()} would be quarantined: {reason}")
     return 0
@@ -91,14 +91,14 @@ def _preview_sample(
 ) -> BodyPreview:
     name = reading.format or findings[0].name
     try:
-        parsed = decode_sample(name, sample, reading.csv)
+        parsed = decode_sample(name, sample, reading.csv_options)
     except (BadBody, BodyTooLarge) as problem:
-        return BodyPreview(problem=problem.one_line_text())
+        return BodyPreview(decoding_problem=problem.one_line_text())
     if parsed is None:
-        return BodyPreview(problem="This format is not decoded here, or its first item is too long.")
+        return BodyPreview(decoding_problem="This format is not decoded here, or its first item is too long.")
     unit = "line" if name in LINE_NUMBERED_FORMATS else "item"
     refused = parsed.refused_items[:_MAX_LISTED_REFUSALS]
-    return BodyPreview(_rows(parsed)[:limit], [(f"{unit} {item.index + 1}", item.reason) for item in refused])
+    return BodyPreview(_event_rows(parsed)[:limit], [(f"{unit} {item.index + 1}", item.reason) for item in refused])
 
 
 def _json_report(file: InputFile, findings: Sequence[PossibleFormat], preview: BodyPreview) -> Mapping[str, object]:
@@ -108,27 +108,27 @@ def _json_report(file: InputFile, findings: Sequence[PossibleFormat], preview: B
         "formats": [
             {
                 "name": finding.name,
-                "title": finding.title,
+                "title": finding.display_name,
                 "confidence": finding.confidence.name.lower(),
                 "reason": finding.reason,
             }
             for finding in findings
         ],
-        "events": preview.events,
+        "events": preview.event_rows,
         "quarantined": [{"place": place, "reason": reason} for place, reason in preview.quarantined_items],
-        "problem": preview.problem,
+        "problem": preview.decoding_problem,
     }
 
 
-def _rows(parsed: ParsedBody) -> list[dict[str, object]]:
+def _event_rows(parsed: ParsedBody) -> list[dict[str, object]]:
     """Return the events as rows. A field that no event has is left out of the rows."""
     events = build_events(parsed, now_us())
-    rows = [_row(posted.id, event) for posted, event in zip(parsed.events, events, strict=True)]
+    rows = [_event_row(posted.id, event) for posted, event in zip(parsed.events, events, strict=True)]
     names = dict.fromkeys(name for row in rows for name, value in row.items() if value is not None)
     return [{name: row.get(name) for name in names} for row in rows]
 
 
-def _row(event_id: str | int | None, event: Event) -> dict[str, object]:
+def _event_row(event_id: str | int | None, event: Event) -> dict[str, object]:
     return {
         "id": event_id,
         "timestamp": "(time of receipt)" if event.timestamp_inferred else format_timestamp(event.timestamp_us),

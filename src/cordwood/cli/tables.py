@@ -31,7 +31,7 @@ class TableStyle(msgspec.Struct, frozen=True):
     Without `width`, for example in a file, a table may have any width, and only long cells are cut.
     """
 
-    width: int | None = None
+    terminal_width: int | None = None
     is_coloured: bool = False
     is_vertical: bool = False
 
@@ -60,7 +60,7 @@ def format_table(rows: Sequence[Row], style: TableStyle = PLAIN_STYLE) -> str:
         list(map(printable_text, columns)),
         *([_format_cell(name, row.get(name)) for name in columns] for row in rows),
     ]
-    widths = _column_widths(names, cells, style.width)
+    widths = _column_widths(names, cells, style.terminal_width)
     if not widths:
         return _format_as_records(columns, rows, style)
     alignments = [_is_numeric_column(name, rows) for name in columns]

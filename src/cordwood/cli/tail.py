@@ -133,13 +133,13 @@ class _ReconnectingFollower:
     def __init__(
         self, service: RemoteService, path: str, since: str, values: Mapping[str, str], *, is_redacted: bool
     ) -> None:
-        self._service = service
-        self._path = path
-        self._since = since
-        self._body = json.dumps(values).encode()
-        self._headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+        self._remote_service = service
+        self._request_path = path
+        self._since_query_string = since
+        self._request_body = json.dumps(values).encode()
+        self._request_headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
         if is_redacted:
-            self._headers["LF-ENDPOINT-REDACT-PII"] = "true"
+            self._request_headers["LF-ENDPOINT-REDACT-PII"] = "true"
         self._last_event_id = ""
         self._reconnect_pause_seconds = 0.0
 
@@ -164,8 +164,10 @@ class _ReconnectingFollower:
 
     def _messages_of_one_connection(self) -> Iterator[ServerSentEvent]:
         resumes = {"Last-Event-ID": self._last_event_id} if self._last_event_id else {}
-        path = self._path if self._last_event_id else self._path + self._since
-        with self._service.open_response("POST", path, self._body, {**self._headers, **resumes}) as answer:
+        path = self._request_path if self._last_event_id else self._request_path + self._since_query_string
+        with self._remote_service.open_response(
+            "POST", path, self._request_body, {**self._request_headers, **resumes}
+        ) as answer:
             if answer.status in _RETRIED_STATUSES and self._last_event_id:
                 return
             if answer.status != 200:

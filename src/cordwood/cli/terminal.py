@@ -50,7 +50,7 @@ class ByteProgress(msgspec.Struct):
             self._printed_at = time.monotonic()
             print(f"\r{self.progress_line()}\x1b[K", end="", file=sys.stderr, flush=True)
 
-    def end(self) -> None:
+    def end_progress_line(self) -> None:
         if self._printed_at:
             print_message("")
 

@@ -73,7 +73,7 @@ def _print_report(trials: Sequence[CaseResult], seconds: float) -> int:
 
 def _write_updated_pages(trials: Sequence[CaseResult]) -> int:
     for page in update_expected_answers(trials):
-        print_output(f"{page.file} was updated to the actual answers: review the difference.")
+        print_output(f"{page.display_path} was updated to the actual answers: review the difference.")
     return 0
 
 

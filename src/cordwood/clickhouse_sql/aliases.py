@@ -32,10 +32,10 @@ class ExpandedSelect(msgspec.Struct, frozen=True):
     columns: tuple[NamedColumn, ...]
     where_conjuncts: tuple[exp.Expr, ...]
     group_keys: tuple[exp.Expr, ...]
-    having: exp.Expr | None
+    having_condition: exp.Expr | None
     sort_keys: tuple[SortKey, ...]
-    limit: int | None
-    offset: int
+    row_limit: int | None
+    row_offset: int
     is_distinct: bool
     is_grouped: bool
 
@@ -59,12 +59,12 @@ def expand_aliases(select: exp.Expr, text: str, values: Mapping[str, exp.Expr] =
         columns=items,
         where_conjuncts=tuple(_split_conjuncts(expander.expand(where.this))) if where is not None else (),
         group_keys=_group_keys(group, items, expander, text) if group is not None else (),
-        having=expander.expand(having.this) if having is not None else None,
+        having_condition=expander.expand(having.this) if having is not None else None,
         sort_keys=tuple(
             _read_sort_key(ordered, items, expander, text) for ordered in (order.expressions if order else ())
         ),
-        limit=_read_row_count(select.args.get("limit"), text),
-        offset=_read_row_count(select.args.get("offset"), text) or 0,
+        row_limit=_read_row_count(select.args.get("limit"), text),
+        row_offset=_read_row_count(select.args.get("offset"), text) or 0,
         is_distinct=select.args.get("distinct") is not None,
         is_grouped=group is not None,
     )
@@ -112,7 +112,7 @@ def _collect_aliases(select: exp.Expr, text: str) -> dict[str, exp.Expr]:
 
 
 class _AliasExpander(msgspec.Struct):
-    aliases: Mapping[str, exp.Expr]
+    expression_by_alias: Mapping[str, exp.Expr]
     query_text: str
     expanded_aliases: dict[str, exp.Expr] = {}
 
@@ -139,7 +139,7 @@ class _AliasExpander(msgspec.Struct):
 
     def _expand_column_reference(self, column: exp.Expr, enclosing_aliases: tuple[str, ...]) -> exp.Expr:
         name = column.name
-        if name not in self.aliases or name == (enclosing_aliases[-1] if enclosing_aliases else None):
+        if name not in self.expression_by_alias or name == (enclosing_aliases[-1] if enclosing_aliases else None):
             column.set("table", exp.to_identifier(LOGS_ALIAS))
             return column
         if name in enclosing_aliases:
@@ -149,7 +149,7 @@ class _AliasExpander(msgspec.Struct):
                 span=span_of(column, self.query_text),
             )
         if name not in self.expanded_aliases:
-            expanded = self._expand_descendants(copy_tree(self.aliases[name]), (*enclosing_aliases, name))
+            expanded = self._expand_descendants(copy_tree(self.expression_by_alias[name]), (*enclosing_aliases, name))
             if enclosing_aliases:
                 return _parenthesize_if_operation(expanded)
             self.expanded_aliases[name] = expanded

@@ -11,12 +11,12 @@ from sqlglot import exp
 
 from cordwood.clickhouse_sql.permitted_syntax import PERMITTED_AGGREGATES, PERMITTED_FUNCTIONS
 from cordwood.clickhouse_sql.scope import RowScope
-from cordwood.clickhouse_sql.values import Value
+from cordwood.clickhouse_sql.values import TypedValue
 from cordwood.errors import QueryRefused, Span
 from cordwood.model.definitions import Parameter
 
 
-class Call(msgspec.Struct, frozen=True):
+class FunctionCall(msgspec.Struct, frozen=True):
     """A call of a function; `name` is in lower case.
 
     `if_condition` is the additional argument of an aggregate with the suffix If. `aggregate_parameters` are the
@@ -51,14 +51,14 @@ def _reader_of_child_nodes(name: str, *keys: str) -> CallReader:
     A child that is a list of nodes gives several arguments.
     """
 
-    def read(node: exp.Expr) -> tuple[str, CallArguments]:
+    def read_call(node: exp.Expr) -> tuple[str, CallArguments]:
         parts: list[exp.Expr | None] = []
         for key in keys:
             value = node.args.get(key)
             parts.extend(value if isinstance(value, list) else [value])
         return name, tuple(parts)
 
-    return read
+    return read_call
 
 
 def _read_start_of_unit(node: exp.Expr) -> tuple[str, CallArguments]:
@@ -81,13 +81,13 @@ def _read_date_diff(node: exp.Expr) -> tuple[str, CallArguments]:
 def _reader_of_time_shift(name: str) -> CallReader:
     """Return a function that reads both forms of a call: `date_add(t, INTERVAL 1 HOUR)` and `date_add(HOUR, 1, t)`."""
 
-    def read(node: exp.Expr) -> tuple[str, CallArguments]:
+    def read_call(node: exp.Expr) -> tuple[str, CallArguments]:
         amount, unit = node.expression, node.args.get("unit")
         if unit is not None and not isinstance(amount, exp.Interval):
             amount = exp.Interval(this=amount, unit=unit)
         return name, (node.this, amount)
 
-    return read
+    return read_call
 
 
 _TRIM_FUNCTION_BY_SIDE: Final = {"BOTH": "trimboth", "LEADING": "trimleft", "TRAILING": "trimright"}
@@ -122,14 +122,14 @@ def _read_map(node: exp.Expr) -> tuple[str, CallArguments]:
 
 
 def _reader_of_json_extraction(name: str) -> CallReader:
-    def read(node: exp.Expr) -> tuple[str, CallArguments]:
+    def read_call(node: exp.Expr) -> tuple[str, CallArguments]:
         path = node.expression
         if not isinstance(path, exp.JSONPath):
             return name, (node.this, path)
         keys = [part for part in path.expressions if not isinstance(part, exp.JSONPathRoot)]
         return name, (node.this, *(_json_key_argument(part) for part in keys))
 
-    return read
+    return read_call
 
 
 def _json_key_argument(part: exp.Expr) -> exp.Expr:
@@ -221,7 +221,7 @@ _IGNORED_NODE_ARGUMENTS: Final = frozenset(
 )
 
 
-def call_of(node: exp.Expr) -> Call | None:
+def call_of(node: exp.Expr) -> FunctionCall | None:
     """Return the function call that a node represents.
 
     Return None for a node that is not a call. Return None also if the node has a child that is not read as an argument,
@@ -272,7 +272,9 @@ def _reads_all_children(node: exp.Expr, parts: CallArguments) -> bool:
     return True
 
 
-def _make_call(name: str, arguments: tuple[exp.Expr, ...], node: exp.Expr, parameters: tuple[exp.Expr, ...]) -> Call:
+def _make_call(
+    name: str, arguments: tuple[exp.Expr, ...], node: exp.Expr, parameters: tuple[exp.Expr, ...]
+) -> FunctionCall:
     name = name.lower()
     condition = None
     if name.endswith("if") and name[:-2] in PERMITTED_AGGREGATES:
@@ -283,10 +285,10 @@ def _make_call(name: str, arguments: tuple[exp.Expr, ...], node: exp.Expr, param
     is_distinct = False
     if len(arguments) == 1 and isinstance(arguments[0], exp.Distinct):
         arguments, is_distinct = tuple(arguments[0].expressions), True
-    return Call(name, arguments, node, parameters, condition, is_distinct)
+    return FunctionCall(name, arguments, node, parameters, condition, is_distinct)
 
 
-def is_known_function(call: Call) -> bool:
+def is_known_function(call: FunctionCall) -> bool:
     return call.name in PERMITTED_FUNCTIONS
 
 
@@ -305,23 +307,23 @@ class ArgumentTranslator(Protocol):
 
     def span(self, node: exp.Expr) -> Span | None: ...
 
-    def value(self, node: exp.Expr) -> Value: ...
+    def translate_expression(self, node: exp.Expr) -> TypedValue: ...
 
-    def value_with_default_for_null(self, node: exp.Expr) -> Value:
+    def value_with_default_for_null(self, node: exp.Expr) -> TypedValue:
         """Return the value of the node; if the value has a default, the expression yields it instead of NULL."""
         ...
 
-    def string_value(self, node: exp.Expr) -> Value: ...
+    def string_value(self, node: exp.Expr) -> TypedValue: ...
 
-    def number_value(self, node: exp.Expr) -> Value: ...
+    def number_value(self, node: exp.Expr) -> TypedValue: ...
 
-    def require_number(self, node: exp.Expr, value: Value) -> Value:
+    def require_number(self, node: exp.Expr, value: TypedValue) -> TypedValue:
         """Return the value as a number; if it is not a number, refuse it with the position of `node`."""
         ...
 
-    def array_value(self, node: exp.Expr) -> Value: ...
+    def array_value(self, node: exp.Expr) -> TypedValue: ...
 
-    def condition_value(self, node: exp.Expr) -> Value: ...
+    def condition_value(self, node: exp.Expr) -> TypedValue: ...
 
     def filter_condition_node(self, node: exp.Expr) -> exp.Expr:
         """Return the node as a condition for filtering rows. In such a condition, NULL has the same effect as false."""
@@ -341,7 +343,7 @@ class ArgumentTranslator(Protocol):
 
 
 def checked_arguments(
-    translator: ArgumentTranslator, call: Call, minimum: int, maximum: int | None = None
+    translator: ArgumentTranslator, call: FunctionCall, minimum: int, maximum: int | None = None
 ) -> tuple[exp.Expr, ...]:
     """Return the arguments of a call; refuse the call if it has fewer than `minimum` or more than `maximum` arguments.
 
@@ -361,7 +363,7 @@ def checked_arguments(
     return call.arguments
 
 
-def arguments_before_zone(translator: ArgumentTranslator, call: Call, count: int) -> tuple[exp.Expr, ...]:
+def arguments_before_zone(translator: ArgumentTranslator, call: FunctionCall, count: int) -> tuple[exp.Expr, ...]:
     """Return the first `count` arguments of a call; a further argument is optional and must be the time zone UTC."""
     parts = checked_arguments(translator, call, count, count + 1)
     if len(parts) > count:

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, checked_arguments
+from cordwood.clickhouse_sql.calls import ArgumentTranslator, FunctionCall, checked_arguments
 from cordwood.clickhouse_sql.datetimes import datetime_literal, parse_datetime, to_datetime
 from cordwood.clickhouse_sql.values import (
     BOOL,
@@ -17,8 +17,8 @@ from cordwood.clickhouse_sql.values import (
     FLOAT,
     INT,
     STRING,
-    Type,
-    Value,
+    ClickHouseType,
+    TypedValue,
     fill_template,
     literal_node,
     parenthesize_if_operation,
@@ -26,7 +26,7 @@ from cordwood.clickhouse_sql.values import (
 )
 from cordwood.sql.nodes import internal_call
 
-_TYPE_BY_DTYPE: Final[Mapping[exp.DType, Type]] = {
+_TYPE_BY_DTYPE: Final[Mapping[exp.DType, ClickHouseType]] = {
     **dict.fromkeys(
         (
             *(exp.DType.BIGINT, exp.DType.INT, exp.DType.SMALLINT, exp.DType.TINYINT),
@@ -40,7 +40,7 @@ _TYPE_BY_DTYPE: Final[Mapping[exp.DType, Type]] = {
     **dict.fromkeys((exp.DType.DATE, exp.DType.DATE32), DATE),
     **dict.fromkeys((exp.DType.DATETIME, exp.DType.TIMESTAMP), DATETIME),
 }
-_TYPE_BY_NAME: Final[Mapping[str, Type]] = {
+_TYPE_BY_NAME: Final[Mapping[str, ClickHouseType]] = {
     **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), INT),
     **dict.fromkeys(("float32", "float64"), FLOAT),
     **dict.fromkeys(("string", "uuid"), STRING),
@@ -53,7 +53,7 @@ _TYPE_NAME_PATTERN: Final = re.compile(
 )
 
 
-def type_of(translator: ArgumentTranslator, node: exp.DataType) -> Type:
+def type_of(translator: ArgumentTranslator, node: exp.DataType) -> ClickHouseType:
     """Return the dialect's type for a type in the syntax tree; refuse an unsupported type."""
     while node.this == exp.DType.LOWCARDINALITY and node.expressions and isinstance(node.expressions[0], exp.DataType):
         node = node.expressions[0]
@@ -61,7 +61,7 @@ def type_of(translator: ArgumentTranslator, node: exp.DataType) -> Type:
     if node.this == exp.DType.DATETIME64:
         scale = node.expressions[0].this if node.expressions else None
         digits = int(str(scale.this)) if isinstance(scale, exp.Literal) and str(scale.this).isdigit() else 3
-        type_ = Type("DateTime", scale=min(digits, 6))
+        type_ = ClickHouseType("DateTime", fractional_second_digits=min(digits, 6))
     if type_ is None:
         raise translator.refused_error(
             node, f"A cast to {node.sql('clickhouse')[:60]} is not supported.", _SUPPORTED_TYPES_HINT
@@ -74,12 +74,12 @@ _SUPPORTED_TYPES_HINT: Final = (
 )
 
 
-def parse_type_name(translator: ArgumentTranslator, node: exp.Expr, text: str) -> Type:
+def parse_type_name(translator: ArgumentTranslator, node: exp.Expr, text: str) -> ClickHouseType:
     """Return the dialect's type for its name as a text, such as `Nullable(Int64)`; refuse an unsupported type."""
     match = _TYPE_NAME_PATTERN.fullmatch(text)
     name = match[2].lower() if match else ""
     type_ = (
-        Type("DateTime", scale=min(int(match[3] or 3), 6))
+        ClickHouseType("DateTime", fractional_second_digits=min(int(match[3] or 3), 6))
         if match and name == "datetime64"
         else _TYPE_BY_NAME.get(name)
     )
@@ -88,38 +88,38 @@ def parse_type_name(translator: ArgumentTranslator, node: exp.Expr, text: str) -
     return type_.as_nullable() if match[1] else type_
 
 
-def cast_to(translator: ArgumentTranslator, node: exp.Expr, value: Value, type_: Type) -> Value:
+def cast_to(translator: ArgumentTranslator, node: exp.Expr, value: TypedValue, type_: ClickHouseType) -> TypedValue:
     """Return the value converted to the type; if a value in a row cannot be converted, the query fails when it runs."""
     converted = _CAST_BY_TYPE[type_.name](translator, node, value.with_default_for_null(), type_)
     return msgspec.structs.replace(
-        converted, type=msgspec.structs.replace(converted.type, nullable=value.type.nullable or type_.nullable)
+        converted, type=msgspec.structs.replace(converted.type, is_nullable=value.type.is_nullable or type_.is_nullable)
     )
 
 
-def to_text(value: Value) -> Value:
+def to_text(value: TypedValue) -> TypedValue:
     """Return the value converted to a text in the same form as by ClickHouse's toString."""
     value = value.with_default_for_null()
-    type_ = msgspec.structs.replace(STRING, nullable=value.type.nullable)
+    type_ = msgspec.structs.replace(STRING, is_nullable=value.type.is_nullable)
     match value.type.name:
         case "String":
             return value
         case "Nothing":
-            return Value(exp.Null(), type_)
+            return TypedValue(exp.Null(), type_)
         case "UInt8":
-            return Value(fill_template("cast(cast(@flag as int64) as string)", flag=value.node), type_)
+            return TypedValue(fill_template("cast(cast(@flag as int64) as string)", flag=value.node), type_)
         case "DateTime":
-            seconds = f"%E{value.type.scale}S" if value.type.scale else "%S"
-            return Value(
+            seconds = f"%E{value.type.fractional_second_digits}S" if value.type.fractional_second_digits else "%S"
+            return TypedValue(
                 fill_template(f"format_timestamp('%Y-%m-%d %H:%M:{seconds}', @moment, 'UTC')", moment=value.node), type_
             )
-        case "Int64" if isinstance(value.constant, int):
-            return text_value(str(value.constant))
+        case "Int64" if isinstance(value.constant_value, int):
+            return text_value(str(value.constant_value))
         case "Float64":
-            return Value(internal_call("float_text", value.node), type_)
-    return Value(fill_template("cast(@value as string)", value=value.node), type_)
+            return TypedValue(internal_call("float_text", value.node), type_)
+    return TypedValue(fill_template("cast(@value as string)", value=value.node), type_)
 
 
-def _cast_to_text(translator: ArgumentTranslator, node: exp.Expr, value: Value, _: Type) -> Value:
+def _cast_to_text(translator: ArgumentTranslator, node: exp.Expr, value: TypedValue, _: ClickHouseType) -> TypedValue:
     if value.type.name in ("Array", "Map", "Interval"):
         raise translator.refused_error(
             node, f"A {value.type} cannot be made a text.", "Write arrayStringConcat(…) for an array."
@@ -127,35 +127,35 @@ def _cast_to_text(translator: ArgumentTranslator, node: exp.Expr, value: Value, 
     return to_text(value)
 
 
-def _cast_to_int(translator: ArgumentTranslator, node: exp.Expr, value: Value, _: Type) -> Value:
+def _cast_to_int(translator: ArgumentTranslator, node: exp.Expr, value: TypedValue, _: ClickHouseType) -> TypedValue:
     match value.type.name:
         case "Int64":
             return value
         case "UInt8" | "Bool" | "Nothing":
-            return Value(translator.fill_template(node, "cast(@value as int64)", value=value.node), INT)
+            return TypedValue(translator.fill_template(node, "cast(@value as int64)", value=value.node), INT)
         case "Float64":
-            return Value(translator.fill_template(node, "cast(trunc(@value) as int64)", value=value.node), INT)
+            return TypedValue(translator.fill_template(node, "cast(trunc(@value) as int64)", value=value.node), INT)
         case "String":
-            return Value(translator.fill_template(node, "cast(@value as int64)", value=value.node), INT)
+            return TypedValue(translator.fill_template(node, "cast(@value as int64)", value=value.node), INT)
         case "DateTime":
-            return Value(translator.fill_template(node, "unix_seconds(@value)", value=value.node), INT)
+            return TypedValue(translator.fill_template(node, "unix_seconds(@value)", value=value.node), INT)
         case "Date":
-            return Value(translator.fill_template(node, "unix_date(@value)", value=value.node), INT)
+            return TypedValue(translator.fill_template(node, "unix_date(@value)", value=value.node), INT)
     raise translator.refused_error(node, f"A {value.type} cannot be made a number.")
 
 
-def _cast_to_float(translator: ArgumentTranslator, node: exp.Expr, value: Value, _: Type) -> Value:
+def _cast_to_float(translator: ArgumentTranslator, node: exp.Expr, value: TypedValue, _: ClickHouseType) -> TypedValue:
     match value.type.name:
         case "Float64":
             return value
         case "UInt8" | "Bool":
-            return Value(
+            return TypedValue(
                 translator.fill_template(node, "cast(cast(@value as int64) as float64)", value=value.node), FLOAT
             )
         case "Int64" | "String" | "Nothing":
-            return Value(translator.fill_template(node, "cast(@value as float64)", value=value.node), FLOAT)
+            return TypedValue(translator.fill_template(node, "cast(@value as float64)", value=value.node), FLOAT)
         case "DateTime":
-            return Value(
+            return TypedValue(
                 translator.fill_template(
                     node, "ieee_divide(cast(unix_micros(@value) as float64), 1000000.0)", value=value.node
                 ),
@@ -164,68 +164,72 @@ def _cast_to_float(translator: ArgumentTranslator, node: exp.Expr, value: Value,
     raise translator.refused_error(node, f"A {value.type} cannot be made a number.")
 
 
-def _cast_to_bool(translator: ArgumentTranslator, node: exp.Expr, value: Value, _: Type) -> Value:
+def _cast_to_bool(translator: ArgumentTranslator, node: exp.Expr, value: TypedValue, _: ClickHouseType) -> TypedValue:
     if value.type.name in CONDITION_TYPE_NAMES:
-        return Value(value.node, BOOL, constant=value.constant)
+        return TypedValue(value.node, BOOL, constant_value=value.constant_value)
     if value.type.name in ("Int64", "Float64"):
-        return Value(exp.NEQ(this=parenthesize_if_operation(value.node), expression=exp.Literal.number(0)), BOOL)
+        return TypedValue(exp.NEQ(this=parenthesize_if_operation(value.node), expression=exp.Literal.number(0)), BOOL)
     raise translator.refused_error(node, f"A {value.type} cannot be made a Bool.", "Compare it, as in x = 'true'.")
 
 
-def _cast_to_datetime(translator: ArgumentTranslator, node: exp.Expr, value: Value, type_: Type) -> Value:
+def _cast_to_datetime(
+    translator: ArgumentTranslator, node: exp.Expr, value: TypedValue, type_: ClickHouseType
+) -> TypedValue:
     converted = _convert_to_datetime(translator, node, value)
-    unit = {0: "second", 3: "millisecond"}.get(type_.scale)
-    if unit is not None and converted.type.scale > type_.scale:
-        converted = Value(
+    unit = {0: "second", 3: "millisecond"}.get(type_.fractional_second_digits)
+    if unit is not None and converted.type.fractional_second_digits > type_.fractional_second_digits:
+        converted = TypedValue(
             translator.fill_template(node, f"timestamp_trunc(@moment, {unit})", moment=converted.node), converted.type
         )
-    return msgspec.structs.replace(converted, type=msgspec.structs.replace(converted.type, scale=type_.scale))
+    return msgspec.structs.replace(
+        converted, type=msgspec.structs.replace(converted.type, fractional_second_digits=type_.fractional_second_digits)
+    )
 
 
-def _convert_to_datetime(translator: ArgumentTranslator, node: exp.Expr, value: Value) -> Value:
+def _convert_to_datetime(translator: ArgumentTranslator, node: exp.Expr, value: TypedValue) -> TypedValue:
     """Return the value as a DateTime; a number counts as seconds since 1970.
 
     Refuse a value whose type cannot be converted.
     """
-    type_ = Type("DateTime", scale=6)
+    type_ = ClickHouseType("DateTime", fractional_second_digits=6)
     match value.type.name:
         case "Int64":
-            return Value(translator.fill_template(node, "timestamp_seconds(@value)", value=value.node), type_)
+            return TypedValue(translator.fill_template(node, "timestamp_seconds(@value)", value=value.node), type_)
         case "Float64":
             converted = translator.fill_template(
                 node,
                 "timestamp_micros(cast(trunc(@value * 1000000.0) as int64))",
                 value=parenthesize_if_operation(value.node),
             )
-            return Value(converted, type_)
-        case "String" if isinstance(value.constant, str):
-            moment = parse_datetime(value.constant)
+            return TypedValue(converted, type_)
+        case "String" if isinstance(value.constant_value, str):
+            moment = parse_datetime(value.constant_value)
             if moment is None:
                 raise translator.refused_error(
-                    node, f"{value.constant[:40]!r} is not a time.", "Write it as in '2026-06-22 09:30:00'."
+                    node, f"{value.constant_value[:40]!r} is not a time.", "Write it as in '2026-06-22 09:30:00'."
                 )
-            return Value(datetime_literal(translator, node, moment), type_)
+            return TypedValue(datetime_literal(translator, node, moment), type_)
         case "String":
-            return Value(translator.fill_template(node, "cast(@value as timestamp)", value=value.node), type_)
+            return TypedValue(translator.fill_template(node, "cast(@value as timestamp)", value=value.node), type_)
     return to_datetime(translator, node, value)
 
 
-def _cast_to_date(translator: ArgumentTranslator, node: exp.Expr, value: Value, _: Type) -> Value:
+def _cast_to_date(translator: ArgumentTranslator, node: exp.Expr, value: TypedValue, _: ClickHouseType) -> TypedValue:
     if value.type.name == "Date":
         return value
     if value.type.name in ("Int64", "Float64"):
         # In ClickHouse, a number below `_MIN_NUMBER_READ_AS_SECONDS` counts days since 1970, and any other number
         # counts seconds.
-        if isinstance(value.constant, int) and 0 <= value.constant < _MIN_NUMBER_READ_AS_SECONDS:
-            return Value(translator.fill_template(node, "date_from_unix_date(@value)", value=value.node), DATE)
-        if not isinstance(value.constant, int):
+        if isinstance(value.constant_value, int) and 0 <= value.constant_value < _MIN_NUMBER_READ_AS_SECONDS:
+            return TypedValue(translator.fill_template(node, "date_from_unix_date(@value)", value=value.node), DATE)
+        if not isinstance(value.constant_value, int):
             raise translator.refused_error(
                 node, "A number that is not constant cannot be made a Date.", "Write toDate(toDateTime(…))."
             )
     if value.type.name == "String" and not value.is_constant:
-        return Value(translator.fill_template(node, "cast(substr(@value, 1, 10) as date)", value=value.node), DATE)
+        return TypedValue(translator.fill_template(node, "cast(substr(@value, 1, 10) as date)", value=value.node), DATE)
     moment = _convert_to_datetime(translator, node, value)
-    return Value(translator.fill_template(node, "date(@value, 'UTC')", value=moment.node), DATE)
+    return TypedValue(translator.fill_template(node, "date(@value, 'UTC')", value=moment.node), DATE)
 
 
 _MIN_NUMBER_READ_AS_SECONDS: Final = 65_536
@@ -239,7 +243,7 @@ _CAST_BY_TYPE: Final = {
 }
 
 
-_CallTranslator = Callable[[ArgumentTranslator, Call], Value]
+_CallTranslator = Callable[[ArgumentTranslator, FunctionCall], TypedValue]
 
 _BITS_BY_FUNCTION: Final = {
     "toint8": 8,
@@ -261,45 +265,47 @@ def _int_or_default_translator(bits: int, *, is_signed: bool, is_null: bool) -> 
     minimum = -(2 ** (bits - 1)) if is_signed else 0
     maximum = 2 ** (bits - 1) - 1 if is_signed else min(2**bits, 2**63) - 1
 
-    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         text = _text_argument(translator, *checked_arguments(translator, call, 1))
         bounds = [exp.Literal.string(str(minimum)), exp.Literal.string(str(maximum))]
         converted = internal_call("whole_number", text.node, *bounds)
-        return Value(converted, INT.as_nullable()) if is_null else Value(converted, INT, default=0)
+        return TypedValue(converted, INT.as_nullable()) if is_null else TypedValue(converted, INT, default_for_null=0)
 
     return translate_call
 
 
 def _float_or_default_translator(*, is_null: bool) -> _CallTranslator:
-    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         converted = internal_call(
             "float_number", _text_argument(translator, *checked_arguments(translator, call, 1)).node
         )
-        return Value(converted, FLOAT.as_nullable()) if is_null else Value(converted, FLOAT, default=0)
+        return (
+            TypedValue(converted, FLOAT.as_nullable()) if is_null else TypedValue(converted, FLOAT, default_for_null=0)
+        )
 
     return translate_call
 
 
-def _text_argument(translator: ArgumentTranslator, node: exp.Expr) -> Value:
+def _text_argument(translator: ArgumentTranslator, node: exp.Expr) -> TypedValue:
     """Return the value of an argument that must be a text.
 
     If the argument reads a missing key of a map, which is an empty text in ClickHouse, the value is NULL. NULL need not
     be replaced by an empty text, because the functions that use this value treat both alike: neither is a number.
     """
-    value = translator.value(node)
+    value = translator.translate_expression(node)
     if value.type.name != "String":
         hint = "Numbers need no conversion: write toInt64(…) for another type."
         raise translator.refused_error(node, f"A text is wanted here, and this is a {value.type}.", hint)
     return value
 
 
-def _cast_translator(type_: Type) -> _CallTranslator:
-    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
+def _cast_translator(type_: ClickHouseType) -> _CallTranslator:
+    def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         (node,) = checked_arguments(translator, call, 1)
         value = translator.value_with_default_for_null(node)
         converted = cast_to(translator, call.node, value, type_)
         return msgspec.structs.replace(
-            converted, type=msgspec.structs.replace(converted.type, nullable=value.type.nullable)
+            converted, type=msgspec.structs.replace(converted.type, is_nullable=value.type.is_nullable)
         )
 
     return translate_call
@@ -314,20 +320,20 @@ def _to_int_translator(bits: int, *, is_signed: bool) -> _CallTranslator:
     count = 2**bits
     low = count // 2 if is_signed else 0
 
-    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         converted = cast(translator, call)
         if bits == _MAX_INTEGER_BITS:
             return converted
-        if isinstance(converted.constant, int):
-            number = (converted.constant + low) % count - low
-            return msgspec.structs.replace(converted, node=literal_node(number), constant=number)
+        if isinstance(converted.constant_value, int):
+            number = (converted.constant_value + low) % count - low
+            return msgspec.structs.replace(converted, node=literal_node(number), constant_value=number)
         parts = {
             name: literal_node(number) for name, number in (("count", count), ("above", count + low), ("low", low))
         }
         wrapped = translator.fill_template(
             call.node, "mod(mod(@value, @count) + @above, @count) - @low", value=converted.node, **parts
         )
-        return Value(wrapped, converted.type)
+        return TypedValue(wrapped, converted.type)
 
     return translate_call
 
@@ -335,13 +341,13 @@ def _to_int_translator(bits: int, *, is_signed: bool) -> _CallTranslator:
 _MAX_INTEGER_BITS: Final = 64
 
 
-def _translate_to_string(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_to_string(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     (node,) = checked_arguments(translator, call, 1)
-    value = translator.value(node)
+    value = translator.translate_expression(node)
     return value if value.type.name == "String" else cast_to(translator, call.node, value, STRING)
 
 
-def _translate_uuid(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_uuid(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     """Return a constant UUID as a text in lower case, because events' ids have this form."""
     (node,) = checked_arguments(translator, call, 1)
     text = translator.constant_text(node, "A UUID")

@@ -14,7 +14,7 @@ from cordwood.clickhouse_sql.values import (
     INT,
     NUMBER_TYPE_NAMES,
     TIME_TYPE_NAMES,
-    Value,
+    TypedValue,
     fill_template,
     flag_value,
     literal_node,
@@ -24,14 +24,14 @@ from cordwood.sql.budget import copy_tree
 from cordwood.sql.diagnostics import start_offset
 
 
-def as_number(value: Value) -> Value:
+def as_number(value: TypedValue) -> TypedValue:
     """Return the value as a number; a condition becomes 0 or 1."""
     if value.type.name not in CONDITION_TYPE_NAMES:
         return value
-    if isinstance(value.constant, (int, bool)):
-        return Value(literal_node(int(value.constant)), INT, constant=int(value.constant))
+    if isinstance(value.constant_value, (int, bool)):
+        return TypedValue(literal_node(int(value.constant_value)), INT, constant_value=int(value.constant_value))
     integer = fill_template("cast(@flag as int64)", flag=value.node)
-    return Value(integer, msgspec.structs.replace(INT, nullable=value.type.nullable))
+    return TypedValue(integer, msgspec.structs.replace(INT, is_nullable=value.type.is_nullable))
 
 
 COMPARISON_NODES: Final = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
@@ -60,18 +60,18 @@ def compare_constants(kind: type[exp.Expr], left: object, right: object, *, is_s
     return None
 
 
-def compare_values(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value) -> Value:
+def compare_values(translator: ArgumentTranslator, node: exp.Expr, left: TypedValue, right: TypedValue) -> TypedValue:
     """Return the comparison of two values; if an operand has a default, the default is compared in place of NULL."""
     left, right = left.with_default_for_null(), right.with_default_for_null()
     if "Nothing" in (left.type.name, right.type.name):
-        return Value(exp.Null(), FLAG.as_nullable())
+        return TypedValue(exp.Null(), FLAG.as_nullable())
     if left.is_constant and right.is_constant:
-        outcome = compare_constants(type(node), left.constant, right.constant)
+        outcome = compare_constants(type(node), left.constant_value, right.constant_value)
         if outcome is not None:
             return flag_value(is_true=outcome)
     left, right = unify_types(translator, node, left, right)
-    type_ = msgspec.structs.replace(FLAG, nullable=left.type.nullable or right.type.nullable)
-    return Value(
+    type_ = msgspec.structs.replace(FLAG, is_nullable=left.type.is_nullable or right.type.is_nullable)
+    return TypedValue(
         copy_source_position(
             node,
             type(node)(this=parenthesize_if_operation(left.node), expression=parenthesize_if_operation(right.node)),
@@ -87,7 +87,9 @@ def copy_source_position(node: exp.Expr, positioned: exp.Expr) -> exp.Expr:
     return positioned
 
 
-def unify_types(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value) -> tuple[Value, Value]:
+def unify_types(
+    translator: ArgumentTranslator, node: exp.Expr, left: TypedValue, right: TypedValue
+) -> tuple[TypedValue, TypedValue]:
     """Return both operands converted to a common type; refuse operands that have no common type."""
     names = {left.type.name, right.type.name}
     if names & set(TIME_TYPE_NAMES):
@@ -100,35 +102,35 @@ def unify_types(translator: ArgumentTranslator, node: exp.Expr, left: Value, rig
     raise translator.refused_error(node, f"A {left.type} and a {right.type} cannot be compared.", hint)
 
 
-def null_test(value: Value) -> Value:
-    if not value.type.nullable:
+def null_test(value: TypedValue) -> TypedValue:
+    if not value.type.is_nullable:
         return flag_value(is_true=False)
-    return Value(exp.Is(this=parenthesize_if_operation(value.node), expression=exp.Null()), FLAG)
+    return TypedValue(exp.Is(this=parenthesize_if_operation(value.node), expression=exp.Null()), FLAG)
 
 
-def translate_between(translator: ArgumentTranslator, node: exp.Expr) -> Value:
+def translate_between(translator: ArgumentTranslator, node: exp.Expr) -> TypedValue:
     value, low, high = (
         translator.value_with_default_for_null(part) for part in (node.this, node.args["low"], node.args["high"])
     )
     if "Nothing" in (value.type.name, low.type.name, high.type.name):
-        return Value(exp.Null(), FLAG.as_nullable())
+        return TypedValue(exp.Null(), FLAG.as_nullable())
     value, low = unify_types(translator, node, value, low)
     value, high = unify_types(translator, node, value, high)
     parts = {key: parenthesize_if_operation(part.node) for key, part in (("this", value), ("low", low), ("high", high))}
-    nullable = any(part.type.nullable for part in (value, low, high))
-    condition = Value(
-        copy_source_position(node, exp.Between(**parts)), msgspec.structs.replace(FLAG, nullable=nullable)
+    nullable = any(part.type.is_nullable for part in (value, low, high))
+    condition = TypedValue(
+        copy_source_position(node, exp.Between(**parts)), msgspec.structs.replace(FLAG, is_nullable=nullable)
     )
-    return negate(condition) if node.args.get("negate") else condition
+    return negate_condition(condition) if node.args.get("negate") else condition
 
 
-def negate(value: Value) -> Value:
+def negate_condition(value: TypedValue) -> TypedValue:
     if value.is_constant:
-        return flag_value(is_true=not value.constant)
-    return Value(exp.Not(this=exp.Paren(this=value.node)), value.type)
+        return flag_value(is_true=not value.constant_value)
+    return TypedValue(exp.Not(this=exp.Paren(this=value.node)), value.type)
 
 
-def translate_in(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool = False) -> Value:
+def translate_in(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool = False) -> TypedValue:
     """Return the translation of `x IN (…)`.
 
     With `may_be_null`, the translated expression may yield NULL for a row for which ClickHouse yields false. Then NULL
@@ -139,16 +141,20 @@ def translate_in(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null:
     return _translate_in_constants(translator, node, may_be_null=may_be_null)
 
 
-def _translate_in_constants(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool) -> Value:
-    value = translator.value(node.this)
+def _translate_in_constants(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool) -> TypedValue:
+    value = translator.translate_expression(node.this)
     choices = [translator.value_with_default_for_null(choice) for choice in node.expressions]
     if value.type.name == "Nothing":
-        return Value(exp.Null(), FLAG.as_nullable())
-    is_member = _is_constant_among(value.constant, choices) if value.is_constant else None
+        return TypedValue(exp.Null(), FLAG.as_nullable())
+    is_member = _is_constant_among(value.constant_value, choices) if value.is_constant else None
     if is_member is not None:
         return flag_value(is_true=is_member)
-    if may_be_null and value.default is not None and _is_constant_among(value.default, choices) is False:
-        value.default = None
+    if (
+        may_be_null
+        and value.default_for_null is not None
+        and _is_constant_among(value.default_for_null, choices) is False
+    ):
+        value.default_for_null = None
     value = value.with_default_for_null()
     pairs = [
         unify_types(translator, node, msgspec.structs.replace(value), choice)
@@ -161,8 +167,8 @@ def _translate_in_constants(translator: ArgumentTranslator, node: exp.Expr, *, m
         this=parenthesize_if_operation(pairs[0][0].node),
         expressions=[parenthesize_if_operation(operand.node) for _, operand in pairs],
     )
-    nullable = any(choice.type.nullable for choice in (value, *choices))
-    return Value(copy_source_position(node, membership_node), msgspec.structs.replace(FLAG, nullable=nullable))
+    nullable = any(choice.type.is_nullable for choice in (value, *choices))
+    return TypedValue(copy_source_position(node, membership_node), msgspec.structs.replace(FLAG, is_nullable=nullable))
 
 
 _MAX_TUPLE_LENGTH: Final = 8
@@ -222,43 +228,43 @@ def _join_with_connector(kind: type[exp.Expr], parts: Sequence[exp.Expr]) -> exp
     return chained
 
 
-def _is_constant_among(constant: object, choices: Sequence[Value]) -> bool | None:
+def _is_constant_among(constant: object, choices: Sequence[TypedValue]) -> bool | None:
     """Return whether a constant equals one of the choices; return None if only the running query can tell."""
     results = [
-        compare_constants(exp.EQ, constant, choice.constant) if choice.is_constant else None for choice in choices
+        compare_constants(exp.EQ, constant, choice.constant_value) if choice.is_constant else None for choice in choices
     ]
     return True if True in results else None if None in results else False
 
 
-def translate_like(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool = False) -> Value:
+def translate_like(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool = False) -> TypedValue:
     """Return the translation of LIKE or ILIKE.
 
     With `may_be_null`, the translated expression may yield NULL for a row for which ClickHouse yields false. Then NULL
     in the text need not be replaced by a default.
     """
-    value = translator.value(node.this)
+    value = translator.translate_expression(node.this)
     pattern = translator.string_value(node.expression)
     if value.type.name == "Nothing":
-        return Value(exp.Null(), FLAG.as_nullable())
+        return TypedValue(exp.Null(), FLAG.as_nullable())
     if value.type.name != "String":
         raise translator.refused_error(
             node, f"LIKE needs a text, but this is a {value.type}.", "Convert it with toString(…)."
         )
-    constant = pattern.constant if isinstance(pattern.constant, str) else None
-    if may_be_null and value.default == "" and constant is not None and constant.strip("%") != "":
-        value.default = None
+    constant = pattern.constant_value if isinstance(pattern.constant_value, str) else None
+    if may_be_null and value.default_for_null == "" and constant is not None and constant.strip("%") != "":
+        value.default_for_null = None
     text, pattern_node = value.node_with_default_for_null(), pattern.node
     if isinstance(node, exp.ILike):
         text, pattern_node = (
             translator.fill_template(node, "lower(@text)", text=text),
             _to_lower_case_pattern(translator, node, pattern_node, constant),
         )
-    nullable = value.type.nullable or pattern.type.nullable
-    condition = Value(
+    nullable = value.type.is_nullable or pattern.type.is_nullable
+    condition = TypedValue(
         copy_source_position(node, exp.Like(this=text, expression=pattern_node)),
-        msgspec.structs.replace(FLAG, nullable=nullable),
+        msgspec.structs.replace(FLAG, is_nullable=nullable),
     )
-    return negate(condition) if node.args.get("negate") else condition
+    return negate_condition(condition) if node.args.get("negate") else condition
 
 
 def _to_lower_case_pattern(

@@ -11,28 +11,32 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.parse import parse, require_permitted_syntax
+from cordwood.clickhouse_sql.parse import parse_clickhouse_sql, require_permitted_syntax
 from cordwood.clickhouse_sql.scope import LOGS_ALIAS, RowSource, StreamAttributes, SubQueryBranch
 from cordwood.clickhouse_sql.select import QueryTranslator
 from cordwood.errors import CompilationTimeout, PlanTooLarge
 from cordwood.model.datatype import Kind
-from cordwood.model.event import ARRAY_ELEMENT_STEP, EventPath, Shape, ValueKind
+from cordwood.model.event import ARRAY_ELEMENT_STEP, EventPath, EventShape, ValueKind
 from cordwood.sql.budget import compilation_scope
 from cordwood.sql.compile import compile_sandbox_tree
 from cordwood.sql.internal_functions import INTERNAL_FUNCTION_NAMES
 from cordwood.sql.program import EndpointProgram
 from cordwood.sql.record_shapes import RecordingShapeReader
-from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.patterns import RedactionPolicy
 from cordwood.sql.stages import ParsedQuery, Statement, Target
 from cordwood.sql.sub_query_schema import SubQueryColumn, SubQuerySchema, ValueKindsByPath
 
-ShapesByStream = Mapping[str, Shape]
+ShapesByStream = Mapping[str, EventShape]
 # If an endpoint has more sources than this, the error for a query that is too large gets a hint to read fewer sources.
 _MAX_SOURCES_WITHOUT_FILTER_HINT = 20
 
 
 def compile_clickhouse(
-    program: EndpointProgram, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
+    program: EndpointProgram,
+    text: str,
+    target: Target,
+    shapes: ShapesByStream,
+    redaction: RedactionPolicy | None = None,
 ) -> Statement:
     """Compile a sandbox query in ClickHouse's dialect, which can only read the endpoint's sub-queries."""
     records = RecordingShapeReader(redaction.visible_shapes(shapes) if redaction else shapes)
@@ -63,7 +67,7 @@ def translate_to_bigquery(program: EndpointProgram, text: str, records: Recordin
             for name, source in program.sub_query_sources.items()
         ]
 
-    parsed = require_permitted_syntax(parse(text))
+    parsed = require_permitted_syntax(parse_clickhouse_sql(text))
     page_rows = program.page.min_page_size(program.endpoint.max_rows)
     return (
         QueryTranslator(text, make_log_branches, program.parameters, page_rows)
@@ -84,7 +88,7 @@ _ATTRIBUTES_COLUMN: Final = "log_attributes"
 _NON_ATTRIBUTE_PATHS: Final = frozenset({("id",), ("timestamp",), ("event_message",), ("metadata",)})
 
 
-def describe_logs_table(program: EndpointProgram, shapes: Mapping[str, Shape]) -> SubQuerySchema:
+def describe_logs_table(program: EndpointProgram, shapes: Mapping[str, EventShape]) -> SubQuerySchema:
     """Return a description of the table `logs`, in which each key of `log_attributes` is a field of that column."""
     columns = [SubQueryColumn(name, kind, {}) for name, kind in _KIND_BY_COLUMN.items()]
     return SubQuerySchema(
@@ -92,10 +96,10 @@ def describe_logs_table(program: EndpointProgram, shapes: Mapping[str, Shape]) -
     )
 
 
-def _kinds_by_attribute_key(program: EndpointProgram, shapes: Mapping[str, Shape]) -> ValueKindsByPath:
+def _kinds_by_attribute_key(program: EndpointProgram, shapes: Mapping[str, EventShape]) -> ValueKindsByPath:
     keys: dict[EventPath, frozenset[ValueKind]] = {}
     for source in program.sub_query_sources.values():
-        for path, kinds in shapes.get(source.stream, Shape()).kinds.items():
+        for path, kinds in shapes.get(source.stream, EventShape()).value_kinds_by_path.items():
             key_path = path[1:] if path[:1] == ("metadata",) else path
             is_leaf = bool(kinds - {ValueKind.OBJECT}) and ARRAY_ELEMENT_STEP not in path
             if key_path and is_leaf and path not in _NON_ATTRIBUTE_PATHS:

@@ -15,8 +15,8 @@ from cordwood.clickhouse_sql.values import (
     INT,
     INTERVAL,
     TIME_TYPE_NAMES,
-    Type,
-    Value,
+    ClickHouseType,
+    TypedValue,
     literal_node,
 )
 
@@ -82,25 +82,25 @@ def datetime_literal(translator: ArgumentTranslator, node: exp.Expr, moment: dat
     return translator.fill_template(node, "cast(@text as timestamp)", text=exp.Literal.string(text))
 
 
-def to_datetime(translator: ArgumentTranslator, node: exp.Expr, value: Value) -> Value:
+def to_datetime(translator: ArgumentTranslator, node: exp.Expr, value: TypedValue) -> TypedValue:
     """Return a Date, a DateTime or a constant text as a DateTime."""
     value = value.with_default_for_null()
     if value.type.name == "DateTime":
         return value
-    type_ = msgspec.structs.replace(DATETIME64, nullable=value.type.nullable)
+    type_ = msgspec.structs.replace(DATETIME64, is_nullable=value.type.is_nullable)
     if value.type.name == "Date":
-        return Value(translator.fill_template(node, "timestamp(@day, 'UTC')", day=value.node), type_)
+        return TypedValue(translator.fill_template(node, "timestamp(@day, 'UTC')", day=value.node), type_)
     if value.type.name == "Nothing":
-        return Value(exp.Null(), type_.as_nullable())
-    if isinstance(value.constant, str):
-        moment = parse_datetime(value.constant)
+        return TypedValue(exp.Null(), type_.as_nullable())
+    if isinstance(value.constant_value, str):
+        moment = parse_datetime(value.constant_value)
         if moment is None:
             raise translator.refused_error(
                 node,
-                f"{value.constant[:40]!r} is not a time.",
+                f"{value.constant_value[:40]!r} is not a time.",
                 "Write '2026-06-22 09:30:00' or parseDateTime64BestEffort(…).",
             )
-        return Value(datetime_literal(translator, node, moment), type_)
+        return TypedValue(datetime_literal(translator, node, moment), type_)
     raise translator.refused_error(
         node, f"A {value.type} and a time cannot be compared.", "Convert it with parseDateTime64BestEffort(…)."
     )
@@ -115,7 +115,7 @@ def parse_unit(translator: ArgumentTranslator, node: exp.Expr, text: str) -> str
     return unit
 
 
-def interval_of(translator: ArgumentTranslator, node: exp.Expr, amount: exp.Expr, unit: str) -> Value:
+def interval_of(translator: ArgumentTranslator, node: exp.Expr, amount: exp.Expr, unit: str) -> TypedValue:
     """Return an interval of `amount` units; if `unit` is empty, `amount` is a text with a number and a unit."""
     if isinstance(amount, exp.Literal) and amount.is_string:
         words = str(amount.this).split()
@@ -127,10 +127,14 @@ def interval_of(translator: ArgumentTranslator, node: exp.Expr, amount: exp.Expr
     number = translator.number_value(amount)
     if number.type.name == "Float64":
         raise translator.refused_error(node, "An interval has a whole number of units.")
-    return Value(number.node, INTERVAL, constant=number.constant, interval_unit=parse_unit(translator, node, unit))
+    return TypedValue(
+        number.node, INTERVAL, constant_value=number.constant_value, interval_unit=parse_unit(translator, node, unit)
+    )
 
 
-def add_interval(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value, *, is_minus: bool) -> Value:
+def add_interval(
+    translator: ArgumentTranslator, node: exp.Expr, left: TypedValue, right: TypedValue, *, is_minus: bool
+) -> TypedValue:
     """Return a time plus an interval, in either order; if `is_minus`, return the time minus the interval."""
     if left.type == INTERVAL and not is_minus:
         left, right = right, left
@@ -145,18 +149,20 @@ def add_interval(translator: ArgumentTranslator, node: exp.Expr, left: Value, ri
         template = (
             f"timestamp(datetime_{sign}(datetime(@moment, 'UTC'), interval @amount {right.interval_unit}), 'UTC')"
         )
-        return Value(translator.fill_template(node, template, **parts), moment.type)
+        return TypedValue(translator.fill_template(node, template, **parts), moment.type)
     unit, factor = ("day", 7) if right.interval_unit == "week" else (right.interval_unit, 1)
     if factor > 1:
         parts["amount"] = translator.fill_template(node, "@amount * 7", amount=right.node)
-    scale = 6 if unit in ("microsecond", "millisecond") else moment.type.scale
+    scale = 6 if unit in ("microsecond", "millisecond") else moment.type.fractional_second_digits
     result = translator.fill_template(node, f"timestamp_{sign}(@moment, interval @amount {unit})", **parts)
-    return Value(result, Type("DateTime", nullable=moment.type.nullable, scale=scale))
+    return TypedValue(
+        result, ClickHouseType("DateTime", is_nullable=moment.type.is_nullable, fractional_second_digits=scale)
+    )
 
 
 def add_number_to_time(
-    translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value, *, is_minus: bool
-) -> Value:
+    translator: ArgumentTranslator, node: exp.Expr, left: TypedValue, right: TypedValue, *, is_minus: bool
+) -> TypedValue:
     """Return a time plus or minus a number of seconds, or a date plus or minus a number of days.
 
     In a sum, the number may also be the left operand.
@@ -168,41 +174,41 @@ def add_number_to_time(
         hint = "Write timestamp - INTERVAL 1 HOUR, or dateDiff('second', a, b)."
         raise translator.refused_error(node, f"A {left.type} and a {right.type} cannot be added up.", hint)
     unit = "day" if left.type.name == "Date" else "second"
-    interval = Value(number.node, INTERVAL, constant=number.constant, interval_unit=unit)
+    interval = TypedValue(number.node, INTERVAL, constant_value=number.constant_value, interval_unit=unit)
     return add_interval(translator, node, left, interval, is_minus=is_minus)
 
 
-def subtract_times(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value) -> Value:
+def subtract_times(translator: ArgumentTranslator, node: exp.Expr, left: TypedValue, right: TypedValue) -> TypedValue:
     """Return `left` minus `right`: in seconds for times, or in days for two dates."""
-    nullable = left.type.nullable or right.type.nullable
+    nullable = left.type.is_nullable or right.type.is_nullable
     parts = {"left": left.node, "right": right.node}
     if left.type.name == right.type.name == "Date":
         difference = translator.fill_template(node, "date_diff(@left, @right, day)", **parts)
-        return Value(difference, msgspec.structs.replace(INT, nullable=nullable))
+        return TypedValue(difference, msgspec.structs.replace(INT, is_nullable=nullable))
     left_time, right_time = to_datetime(translator, node, left), to_datetime(translator, node, right)
     parts = {"left": left_time.node, "right": right_time.node}
-    if left.type.scale == right.type.scale == 0:
+    if left.type.fractional_second_digits == right.type.fractional_second_digits == 0:
         difference = translator.fill_template(node, "timestamp_diff(@left, @right, second)", **parts)
-        return Value(difference, msgspec.structs.replace(INT, nullable=nullable))
+        return TypedValue(difference, msgspec.structs.replace(INT, is_nullable=nullable))
     difference = translator.fill_template(
         node, "ieee_divide(cast(timestamp_diff(@left, @right, microsecond) as float64), 1000000.0)", **parts
     )
-    return Value(difference, msgspec.structs.replace(FLOAT, nullable=nullable))
+    return TypedValue(difference, msgspec.structs.replace(FLOAT, is_nullable=nullable))
 
 
 def _add_interval_to_date(
-    translator: ArgumentTranslator, node: exp.Expr, day: Value, interval: Value, *, is_minus: bool
-) -> Value:
+    translator: ArgumentTranslator, node: exp.Expr, day: TypedValue, interval: TypedValue, *, is_minus: bool
+) -> TypedValue:
     template = f"date_{'sub' if is_minus else 'add'}(@day, interval @amount {interval.interval_unit})"
-    return Value(
+    return TypedValue(
         translator.fill_template(node, template, day=day.node, amount=interval.node),
-        msgspec.structs.replace(DATE, nullable=day.type.nullable),
+        msgspec.structs.replace(DATE, is_nullable=day.type.is_nullable),
     )
 
 
 def start_of_interval(
-    translator: ArgumentTranslator, node: exp.Expr, value: Value, unit: str, amount: int = 1
-) -> Value:
+    translator: ArgumentTranslator, node: exp.Expr, value: TypedValue, unit: str, amount: int = 1
+) -> TypedValue:
     """Return the start of the interval that contains a time, if time is divided into intervals of `amount` units.
 
     Intervals of a day or longer begin at midnight in UTC.
@@ -219,8 +225,8 @@ def start_of_interval(
                 node, f"Intervals of {amount} hours are not supported.", "Write 1, 2, 3, 4, 6, 8 or 12 hours."
             )
     if amount == 1 and unit == "week":
-        return Value(
-            monday_of_week(translator, node, moment), msgspec.structs.replace(DATE, nullable=moment.type.nullable)
+        return TypedValue(
+            monday_of_week(translator, node, moment), msgspec.structs.replace(DATE, is_nullable=moment.type.is_nullable)
         )
     if amount == 1:
         start = translator.fill_template(node, f"timestamp_trunc(@moment, {unit})", moment=moment.node)
@@ -236,14 +242,14 @@ def start_of_interval(
             node, f"Intervals of {amount} {unit}s are not supported.", f"Write an interval of 1 {unit}, or of days."
         )
     if is_calendar_unit:
-        return Value(
+        return TypedValue(
             translator.fill_template(node, "date(@moment, 'UTC')", moment=start),
-            msgspec.structs.replace(DATE, nullable=moment.type.nullable),
+            msgspec.structs.replace(DATE, is_nullable=moment.type.is_nullable),
         )
-    return Value(start, Type("DateTime", nullable=moment.type.nullable))
+    return TypedValue(start, ClickHouseType("DateTime", is_nullable=moment.type.is_nullable))
 
 
-def monday_of_week(translator: ArgumentTranslator, node: exp.Expr, moment: Value) -> exp.Expr:
+def monday_of_week(translator: ArgumentTranslator, node: exp.Expr, moment: TypedValue) -> exp.Expr:
     """Return the Monday of the week that contains a time."""
     template = "date_sub(date(@moment, 'UTC'), interval mod(extract(dayofweek from @moment) + 5, 7) day)"
     return translator.fill_template(node, template, moment=moment.node)

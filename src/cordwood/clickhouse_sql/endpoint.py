@@ -27,7 +27,7 @@ from cordwood.sql.budget import (
 )
 from cordwood.sql.diagnostics import span_at, span_of
 from cordwood.sql.nodes import NOW_SLOT_NAME, WHOLE_EXTRAS_METADATA_KEY
-from cordwood.sql.parse import parse
+from cordwood.sql.parse import parse_sql
 from cordwood.sql.program import (
     EndpointProgram,
     SubQueryStreamSource,
@@ -73,7 +73,7 @@ def _read_program(endpoint: Endpoint) -> EndpointProgram:
         raise QueryRefused(f'A parameter cannot be named "{NOW_SLOT_NAME}".', span=Span(1, 1))
     query_offset = _offset_of_main_query(endpoint.sql)
     text = endpoint.sql
-    tree = admit_query(parse(f"{text[:query_offset]} select 1 as one")).tree
+    tree = admit_query(parse_sql(f"{text[:query_offset]} select 1 as one")).tree
     with_ = tree.args.get("with_")
     if with_ is None or with_.args.get("recursive"):
         raise BadQuerySyntax("The sub-queries stand in one WITH.", hint=_SOURCE_SYNTAX_HINT, span=Span(1, 1))
@@ -82,7 +82,7 @@ def _read_program(endpoint: Endpoint) -> EndpointProgram:
     for name, sub_query, source_cte, stream_place in _named_sources(endpoint, with_.expressions, text):
         source_cte.set("alias", exp.TableAlias(this=exp.to_identifier(sub_query, quoted=True)))
         sources[name] = SubQueryStreamSource(
-            sub_query, stream_place.name, has_top_level_project=not stream_place.project_at
+            sub_query, stream_place.stream_name, has_top_level_project=not stream_place.project_at
         )
         ctes.append(source_cte)
     with_.set("expressions", ctes)
@@ -100,7 +100,7 @@ def _named_sources(
     A source is a part of the table `logs`, whose column `source` has the source's name. No two sources have the same
     name, and no two sub-queries have the same name.
     """
-    stream_places = {stream_place.name: stream_place for stream_place in endpoint.streams}
+    stream_places = {stream_place.stream_name: stream_place for stream_place in endpoint.streams}
     streams = [_stream_of_source(cte, text) for cte in with_ctes]
     read_streams = {stream for stream in streams if stream != OTHER_STREAMS_TABLE_NAME}
     written = [cte for cte, stream in zip(with_ctes, streams, strict=True) if stream != OTHER_STREAMS_TABLE_NAME]
@@ -191,14 +191,14 @@ def _expand_source(
         yield _expand_star(cte, stream_place), stream_place
         return
     for stream_place in stream_places.values():
-        if stream_place.name in read_streams:
+        if stream_place.stream_name in read_streams:
             continue
         source_cte = copy_tree(cte)
-        source_cte.set("alias", exp.TableAlias(this=exp.to_identifier(stream_place.name, quoted=True)))
+        source_cte.set("alias", exp.TableAlias(this=exp.to_identifier(stream_place.stream_name, quoted=True)))
         table = source_cte.this.args["from_"].this
         alias = table.alias or "t"
         table_alias = exp.TableAlias(this=exp.to_identifier(alias, quoted=True))
-        table.replace(_quoted_table(stream_place.name, table_alias))
+        table.replace(_quoted_table(stream_place.stream_name, table_alias))
         _replace_project_column(source_cte.this, alias, stream_place)
         yield _expand_star(source_cte, stream_place), stream_place
 
@@ -236,7 +236,7 @@ def _expand_star(cte: exp.Expr, stream_place: StreamProjectPath) -> exp.Expr:
     """Return the source's CTE, in which `*` is expanded to the columns of events."""
     select = cte.this
     table = select.args["from_"].this
-    alias = table.alias or stream_place.name.rpartition(".")[2]
+    alias = table.alias or stream_place.stream_name.rpartition(".")[2]
     items: list[exp.Expr] = []
     for name in _EVENT_COLUMNS:
         node = _column_node(alias, name)

@@ -44,7 +44,7 @@ _WORDS_BEFORE_REPARSED_PARENTHESES: Final = frozenset(
 )
 
 
-def parse(text: str) -> ParsedQuery:
+def parse_clickhouse_sql(text: str) -> ParsedQuery:
     """Parse a text that must be a single statement; raise BadQuerySyntax or QueryRefused with an error's position."""
     check_query_characters(text)
     tokens = _tokenize(text)
@@ -144,7 +144,7 @@ def require_permitted_syntax(parsed: ParsedQuery) -> ParsedQuery:
     """
     for node in parsed.tree.walk():
         charge_nodes()
-        _check_node(node, parsed.text)
+        _check_node(node, parsed.query_text)
         node.comments = None
     return parsed
 

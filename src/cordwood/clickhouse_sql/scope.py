@@ -7,7 +7,15 @@ from typing import Final, Protocol
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.values import DATETIME64, INT, STRING, Type, Value, fill_template, text_value
+from cordwood.clickhouse_sql.values import (
+    DATETIME64,
+    INT,
+    STRING,
+    ClickHouseType,
+    TypedValue,
+    fill_template,
+    text_value,
+)
 from cordwood.model.event import MAX_LISTED_PATH_STEPS
 from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.nodes import internal_call, internal_function_name
@@ -45,7 +53,7 @@ class StreamAttributes(msgspec.Struct):
     table_alias: str
     has_top_level_project: bool = True
 
-    def value(self, key: str) -> Value:
+    def attribute_value(self, key: str) -> TypedValue:
         """Return the text of the attribute `key`, which is empty if an event does not have the attribute.
 
         If a top-level key of the event and a key of `metadata` are equal, the top-level key is read.
@@ -68,9 +76,9 @@ class StreamAttributes(msgspec.Struct):
         node = parts[0] if len(parts) == 1 else exp.Coalesce(this=parts[0], expressions=parts[1:])
         if len(parts) > 1:
             node.meta["bigquery_name"] = "COALESCE"
-        return Value(node, STRING, default="")
+        return TypedValue(node, STRING, default_for_null="")
 
-    def severity_value(self) -> Value:
+    def severity_value(self) -> TypedValue:
         texts = [
             fill_template("nullif(@text, '')", text=self._attribute_text(column, steps))
             for column, key in _SEVERITY_PATHS
@@ -80,7 +88,7 @@ class StreamAttributes(msgspec.Struct):
             return text_value(_DEFAULT_SEVERITY)
         node = exp.Coalesce(this=texts[0], expressions=[*texts[1:], exp.Literal.string(_DEFAULT_SEVERITY)])
         node.meta["bigquery_name"] = "COALESCE"
-        return Value(internal_call("upper", node), STRING)
+        return TypedValue(internal_call("upper", node), STRING)
 
     def json_of_column(self, name: str) -> exp.Expr:
         """Return the JSON of the event's column `name`, from which attributes are computed.
@@ -181,7 +189,7 @@ class AttributeForm(StrEnum):
 class RowValueReference(msgspec.Struct, frozen=True):
     """A value that an expression reads from a row: a column, one attribute, all attributes, or another expression."""
 
-    kind: str
+    reference_kind: str
     name: str
 
 
@@ -203,9 +211,9 @@ def all_attributes(row: "RowScope", form: AttributeForm) -> exp.Expr | None:
     The attributes are computed from the JSON of the event's columns. The branches of a union return only this JSON, so
     that the SQL contains the computation once and not in each branch.
     """
-    values = [row.value(RowValueReference("document", name)) for name in _JSON_COLUMNS]
+    values = [row.resolve_reference(RowValueReference("document", name)) for name in _JSON_COLUMNS]
     documents = [value.node for value in values if value is not None]
-    levels = row.value(_MAX_DEPTH_REFERENCE)
+    levels = row.resolve_reference(_MAX_DEPTH_REFERENCE)
     if levels is None or len(documents) < len(values):
         return None
     return exp.Anonymous(this=str(form), expressions=[*documents, levels.node])
@@ -230,7 +238,7 @@ class RowScope(Protocol):
         """Whether the rows are events, which have attributes."""
         ...
 
-    def value(self, item: RowValueReference) -> Value | None:
+    def resolve_reference(self, item: RowValueReference) -> TypedValue | None:
         """Return the value of `item`, which refers to a column or another value; None if the rows do not have it."""
         ...
 
@@ -266,7 +274,7 @@ _TEXT_COLUMNS: Final = ("event_message", "project")
 class SubQueryBranch(msgspec.Struct):
     """The rows of one sub-query of the endpoint, which are the events of one stream."""
 
-    name: str
+    source_name: str
     sub_query: str
     attributes: StreamAttributes
 
@@ -274,23 +282,23 @@ class SubQueryBranch(msgspec.Struct):
     def has_attributes(self) -> bool:
         return True
 
-    def value(self, item: RowValueReference) -> Value | None:
-        if item.kind == "attribute":
-            return self.attributes.value(item.name)
-        if item.kind == "document":
-            return Value(self.attributes.json_of_column(item.name), STRING.as_nullable())
+    def resolve_reference(self, item: RowValueReference) -> TypedValue | None:
+        if item.reference_kind == "attribute":
+            return self.attributes.attribute_value(item.name)
+        if item.reference_kind == "document":
+            return TypedValue(self.attributes.json_of_column(item.name), STRING.as_nullable())
         if item == _MAX_DEPTH_REFERENCE:
             levels = self.attributes.max_nesting_depth()
-            return Value(exp.Literal.number(levels), INT, constant=levels)
+            return TypedValue(exp.Literal.number(levels), INT, constant_value=levels)
         if item.name == "source":
-            return text_value(self.name)
+            return text_value(self.source_name)
         if item.name == "timestamp":
-            return Value(column_node("timestamp"), DATETIME64)
+            return TypedValue(column_node("timestamp"), DATETIME64)
         if item.name == "id":
-            return Value(column_node("id"), STRING)
+            return TypedValue(column_node("id"), STRING)
         if item.name == "severity_text":
             return self.attributes.severity_value()
-        return Value(column_node(item.name), STRING, default="") if item.name in _TEXT_COLUMNS else None
+        return TypedValue(column_node(item.name), STRING, default_for_null="") if item.name in _TEXT_COLUMNS else None
 
     def build_relation(self) -> exp.Expr:
         return named_table(self.sub_query)
@@ -300,29 +308,29 @@ class DerivedTableBranch(msgspec.Struct):
     """The rows of a derived table, which is a query in FROM or in WITH."""
 
     query: exp.Expr
-    columns: Mapping[str, Value]
+    value_by_column: Mapping[str, TypedValue]
 
     @property
     def has_attributes(self) -> bool:
         return False
 
-    def value(self, item: RowValueReference) -> Value | None:
-        column_value = self.columns.get(item.name) if item.kind == "column" else None
+    def resolve_reference(self, item: RowValueReference) -> TypedValue | None:
+        column_value = self.value_by_column.get(item.name) if item.reference_kind == "column" else None
         return None if column_value is None else copy_value(column_value)
 
     def build_relation(self) -> exp.Expr:
         return derived_table(self.query)
 
 
-def copy_value(value: Value) -> Value:
+def copy_value(value: TypedValue) -> TypedValue:
     return msgspec.structs.replace(value, node=copy_tree(value.node))
 
 
 class FilteredBranch(msgspec.Struct):
     """A branch of a union: its rows, the condition that selects some of them, and the ORDER BY of its SELECT."""
 
-    branch: RowSource
-    where: exp.Expr | None = None
+    row_source: RowSource
+    where_condition: exp.Expr | None = None
     order_by: exp.Expr | None = None
 
 
@@ -333,17 +341,17 @@ class UnionRows(msgspec.Struct):
     of events.
     """
 
-    branches: Sequence[FilteredBranch]
-    translate_expression: Callable[[RowScope, str], Value]
+    filtered_branches: Sequence[FilteredBranch]
+    translate_expression: Callable[[RowScope, str], TypedValue]
     branch_row_limit: int | None = None
-    requested_values: dict[RowValueReference, Value] = msgspec.field(default_factory=dict)
+    requested_values: dict[RowValueReference, TypedValue] = msgspec.field(default_factory=dict)
     branch_nodes_by_column: list[list[exp.Expr]] = msgspec.field(default_factory=list)
 
     @property
     def has_attributes(self) -> bool:
-        return all(filtered.branch.has_attributes for filtered in self.branches)
+        return all(filtered.row_source.has_attributes for filtered in self.filtered_branches)
 
-    def value(self, item: RowValueReference) -> Value | None:
+    def resolve_reference(self, item: RowValueReference) -> TypedValue | None:
         requested = self.requested_values.get(item)
         if requested is None:
             requested = self._value_of_reference(item)
@@ -352,37 +360,43 @@ class UnionRows(msgspec.Struct):
             self.requested_values[item] = requested
         return copy_value(requested)
 
-    def _value_of_reference(self, item: RowValueReference) -> Value | None:
-        branch_values = [self._branch_value(filtered.branch, item) for filtered in self.branches]
+    def _value_of_reference(self, item: RowValueReference) -> TypedValue | None:
+        branch_values = [self._branch_value(filtered.row_source, item) for filtered in self.filtered_branches]
         values = [value for value in branch_values if value is not None]
         if len(values) < len(branch_values):
             return None
         if item == _MAX_DEPTH_REFERENCE:
-            return max(values, key=lambda value: int(str(value.constant)))
+            return max(values, key=lambda value: int(str(value.constant_value)))
         return self._add_values_to_branches(
-            _replace_missing_attributes_by_null(values) if item.kind == "attribute" else values
+            _replace_missing_attributes_by_null(values) if item.reference_kind == "attribute" else values
         )
 
-    def _add_values_to_branches(self, values: list[Value]) -> Value:
+    def _add_values_to_branches(self, values: list[TypedValue]) -> TypedValue:
         """Add a value to the SELECT of each branch; return the column of the union that has these values."""
         first = values[0]
         self.branch_nodes_by_column.append([value.node for value in values])
         charge_nodes(len(values))
         constant = (
-            first.constant if len(values) == 1 or all(_have_equal_constants(first, value) for value in values) else None
+            first.constant_value
+            if len(values) == 1 or all(_have_equal_constants(first, value) for value in values)
+            else None
         )
         node = column_node(f"c{len(self.branch_nodes_by_column)}")
-        default = next((value.default for value in values if value.default is not None), None)
+        default = next((value.default_for_null for value in values if value.default_for_null is not None), None)
         if constant is not None and first.is_constant:
-            return Value(node, first.type, constant=first.constant, default=default)
-        return Value(node, first.type, default=default)
+            return TypedValue(node, first.type, constant_value=first.constant_value, default_for_null=default)
+        return TypedValue(node, first.type, default_for_null=default)
 
-    def _branch_value(self, branch: RowSource, item: RowValueReference) -> Value | None:
-        return self.translate_expression(branch, item.name) if item.kind == "expression" else branch.value(item)
+    def _branch_value(self, branch: RowSource, item: RowValueReference) -> TypedValue | None:
+        return (
+            self.translate_expression(branch, item.name)
+            if item.reference_kind == "expression"
+            else branch.resolve_reference(item)
+        )
 
     def build_relation(self) -> exp.Expr:
         """Return a derived table: the union that has one SELECT for each branch."""
-        selects = [self._select_branch(index, filtered) for index, filtered in enumerate(self.branches)]
+        selects = [self._select_branch(index, filtered) for index, filtered in enumerate(self.filtered_branches)]
         tree = selects[0]
         for select in selects[1:]:
             tree = exp.Union(this=tree, expression=select, distinct=False)
@@ -395,18 +409,18 @@ class UnionRows(msgspec.Struct):
         ]
         if not items:
             items = [exp.Alias(this=exp.Literal.number(1), alias=exp.to_identifier("c0", quoted=True))]
-        select = exp.Select(expressions=items, from_=exp.From(this=filtered.branch.build_relation()))
-        if filtered.where is not None:
-            select.set("where", exp.Where(this=filtered.where))
+        select = exp.Select(expressions=items, from_=exp.From(this=filtered.row_source.build_relation()))
+        if filtered.where_condition is not None:
+            select.set("where", exp.Where(this=filtered.where_condition))
         if self.branch_row_limit is None:
             return select
         if filtered.order_by is not None:
             select.set("order", filtered.order_by)
         select.set("limit", exp.Limit(expression=exp.Literal.number(self.branch_row_limit)))
-        return exp.Subquery(this=select) if len(self.branches) > 1 else select
+        return exp.Subquery(this=select) if len(self.filtered_branches) > 1 else select
 
 
-def _replace_missing_attributes_by_null(values: list[Value]) -> list[Value]:
+def _replace_missing_attributes_by_null(values: list[TypedValue]) -> list[TypedValue]:
     """Return an attribute's value for each branch: NULL for a branch in which no event ever had the attribute.
 
     An empty text in place of NULL would make mapContains report that the attribute exists. If no branch ever had the
@@ -414,32 +428,34 @@ def _replace_missing_attributes_by_null(values: list[Value]) -> list[Value]:
     """
     if all(value.is_constant for value in values):
         return values
-    missing = Value(fill_template("cast(null as string)"), STRING, default="")
+    missing = TypedValue(fill_template("cast(null as string)"), STRING, default_for_null="")
     return [copy_value(missing) if value.is_constant else value for value in values]
 
 
-def _have_equal_constants(first: Value, second: Value) -> bool:
-    return first.is_constant and second.is_constant and first.constant == second.constant
+def _have_equal_constants(first: TypedValue, second: TypedValue) -> bool:
+    return first.is_constant and second.is_constant and first.constant_value == second.constant_value
 
 
 class ArrayJoinedRows(msgspec.Struct):
     """The rows of a union, repeated for each element of the arrays that arrayJoin calls read."""
 
-    union: UnionRows
-    arrays: Sequence[Value]
-    requested_values: dict[RowValueReference, Value] = msgspec.field(default_factory=dict)
+    union_rows: UnionRows
+    arrays: Sequence[TypedValue]
+    requested_values: dict[RowValueReference, TypedValue] = msgspec.field(default_factory=dict)
     select_items: list[exp.Expr] = msgspec.field(default_factory=list)
 
     @property
     def has_attributes(self) -> bool:
-        return self.union.has_attributes
+        return self.union_rows.has_attributes
 
-    def value(self, item: RowValueReference) -> Value | None:
+    def resolve_reference(self, item: RowValueReference) -> TypedValue | None:
         if item == _MAX_DEPTH_REFERENCE:
-            return self.union.value(item)
+            return self.union_rows.resolve_reference(item)
         if item not in self.requested_values:
             source_value = (
-                self._array_element(item.name) if item.kind == ARRAY_ELEMENT_REFERENCE_KIND else self.union.value(item)
+                self._array_element(item.name)
+                if item.reference_kind == ARRAY_ELEMENT_REFERENCE_KIND
+                else self.union_rows.resolve_reference(item)
             )
             if source_value is None:
                 return None
@@ -448,21 +464,22 @@ class ArrayJoinedRows(msgspec.Struct):
             self.requested_values[item] = msgspec.structs.replace(source_value, node=column_node(name))
         return copy_value(self.requested_values[item])
 
-    def _array_element(self, name: str) -> Value:
-        element: Type = self.arrays[int(name)].type.element or STRING
+    def _array_element(self, name: str) -> TypedValue:
+        element: ClickHouseType = self.arrays[int(name)].type.element_type or STRING
         node = exp.Column(this=exp.to_identifier(f"e{name}", quoted=True))
-        return Value(node, element)
+        return TypedValue(node, element)
 
     def build_relation(self) -> exp.Expr:
         items = self.select_items or [exp.Alias(this=exp.Literal.number(1), alias=exp.to_identifier("c0", quoted=True))]
-        select = exp.Select(expressions=items, from_=exp.From(this=self.union.build_relation()))
+        select = exp.Select(expressions=items, from_=exp.From(this=self.union_rows.build_relation()))
         joins = [
-            exp.Join(this=_unnest(array.node, f"e{index}"), kind="CROSS") for index, array in enumerate(self.arrays)
+            exp.Join(this=_make_unnest(array.node, f"e{index}"), kind="CROSS")
+            for index, array in enumerate(self.arrays)
         ]
         select.set("joins", joins)
         return derived_table(select)
 
 
-def _unnest(array: exp.Expr, name: str) -> exp.Expr:
+def _make_unnest(array: exp.Expr, name: str) -> exp.Expr:
     alias = exp.TableAlias(columns=[exp.to_identifier(name, quoted=True)])
     return exp.Unnest(expressions=[array], alias=alias, offset=False)

@@ -7,7 +7,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.aliases import ExpandedSelect, canonical_text, expand_aliases, has_aggregate
-from cordwood.clickhouse_sql.calls import Call
+from cordwood.clickhouse_sql.calls import FunctionCall
 from cordwood.clickhouse_sql.comparisons import as_number
 from cordwood.clickhouse_sql.functions import TRANSLATOR_BY_FUNCTION
 from cordwood.clickhouse_sql.functions.aggregates import translate_aggregate
@@ -24,7 +24,7 @@ from cordwood.clickhouse_sql.scope import (
     column_node,
 )
 from cordwood.clickhouse_sql.translate import ExpressionTranslator, FilterCondition, map_as_json
-from cordwood.clickhouse_sql.values import STRING, Value, common_type, fill_template
+from cordwood.clickhouse_sql.values import STRING, TypedValue, common_type, fill_template
 from cordwood.errors import QueryRefused, QueryUnsupported, UnknownNameInQuery
 from cordwood.model.definitions import Parameter
 from cordwood.sql.budget import charge_nodes, copy_tree
@@ -38,7 +38,7 @@ class _NamedQuery(msgspec.Struct, frozen=True):
     `is_value` is set for a value, as in `WITH 5 AS five`.
     """
 
-    query: exp.Expr
+    query_or_expression: exp.Expr
     visible_queries: "_NamedQueries"
     is_scalar_expression: bool = False
 
@@ -53,7 +53,7 @@ class TranslatedQuery(msgspec.Struct, frozen=True):
     """A translated query: its tree, and its columns with their types."""
 
     tree: exp.Expr
-    columns: tuple[tuple[str, Value], ...]
+    columns: tuple[tuple[str, TypedValue], ...]
 
 
 class QueryTranslator(msgspec.Struct):
@@ -101,9 +101,9 @@ class QueryTranslator(msgspec.Struct):
         parts.append(left)
         translated = [self.translate(part, names, is_outermost=is_outermost) for part in reversed(parts)]
         self._check_union_columns(node, translated)
-        tree = _parenthesise(translated[0].tree)
+        tree = _parenthesize_if_ordered_or_limited(translated[0].tree)
         for branch in translated[1:]:
-            tree = exp.Union(this=tree, expression=_parenthesise(branch.tree), distinct=False)
+            tree = exp.Union(this=tree, expression=_parenthesize_if_ordered_or_limited(branch.tree), distinct=False)
         return TranslatedQuery(tree, translated[0].columns)
 
     def _check_union_columns(self, node: exp.Expr, translated: Sequence[TranslatedQuery]) -> None:
@@ -132,7 +132,7 @@ class QueryTranslator(msgspec.Struct):
         qualifiers = frozenset({source.name, source.alias or source.name})
         if source.name in names and not names[source.name].is_scalar_expression:
             named = names[source.name]
-            return [self._derived_table_branch(copy_tree(named.query), named.visible_queries)], qualifiers
+            return [self._derived_table_branch(copy_tree(named.query_or_expression), named.visible_queries)], qualifiers
         if source.name != LOGS_ALIAS:
             raise QueryRefused(
                 f'"{source.name[:60]}" cannot be read here.',
@@ -143,18 +143,18 @@ class QueryTranslator(msgspec.Struct):
 
     def _derived_table_branch(self, node: exp.Expr, names: _NamedQueries) -> RowSource:
         translated = self.translate(node, names, is_outermost=False)
-        columns: dict[str, Value] = {}
+        columns: dict[str, TypedValue] = {}
         for name, value in translated.columns:
             if name in columns:
                 raise self._refused_error(node, f'Two columns are called "{name[:60]}".', "Give one of them an alias.")
-            columns[name] = msgspec.structs.replace(value, node=column_node(name), default=None)
+            columns[name] = msgspec.structs.replace(value, node=column_node(name), default_for_null=None)
         return DerivedTableBranch(translated.tree, columns)
 
     def _refused_error(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
         return QueryRefused(message, hint=hint, span=span_of(node, self.query_text))
 
 
-def _parenthesise(tree: exp.Expr) -> exp.Expr:
+def _parenthesize_if_ordered_or_limited(tree: exp.Expr) -> exp.Expr:
     has_modifiers = any(tree.args.get(key) for key in ("order", "limit", "offset"))
     return exp.Subquery(this=tree) if has_modifiers else tree
 
@@ -172,30 +172,30 @@ class _GroupTranslator(ExpressionTranslator, kw_only=True):
     row_translator: ExpressionTranslator
     group_keys: Mapping[str, RowValueReference]
 
-    def value(self, node: exp.Expr) -> Value:
+    def translate_expression(self, node: exp.Expr) -> TypedValue:
         key = self._group_key_value(node)
         if key is not None:
             return key
         try:
-            return super().value(node)
+            return super().translate_expression(node)
         except QueryUnsupported as fault:
             if fault.span is not None:
                 raise
             raise QueryUnsupported(fault.message, hint=fault.hint, span=self.span(node)) from fault
 
-    def condition(self, node: exp.Expr) -> FilterCondition:
+    def translate_filter_condition(self, node: exp.Expr) -> FilterCondition:
         key = self._group_key_value(node)
         if key is None:
-            return super().condition(node)
+            return super().translate_filter_condition(node)
         return FilterCondition(ExpressionTranslator.condition_value(self, node).node_with_default_for_null())
 
-    def _group_key_value(self, node: exp.Expr) -> Value | None:
+    def _group_key_value(self, node: exp.Expr) -> TypedValue | None:
         if not self.group_keys or isinstance(node.unnest(), exp.Literal):
             return None
         item = self.group_keys.get(canonical_text(node))
-        return None if item is None else self.row_translator.row_scope.value(item)
+        return None if item is None else self.row_translator.row_scope.resolve_reference(item)
 
-    def translate_call(self, call: Call) -> Value:
+    def translate_call(self, call: FunctionCall) -> TypedValue:
         return translate_aggregate(self.row_translator, call) if call.is_aggregate else super().translate_call(call)
 
 
@@ -207,8 +207,8 @@ class _GroupedRowScope:
     def __init__(self, text: str) -> None:
         self._query_text = text
 
-    def value(self, item: RowValueReference) -> Value | None:
-        subject = f"log_attributes['{item.name}']" if item.kind == "attribute" else item.name
+    def resolve_reference(self, item: RowValueReference) -> TypedValue | None:
+        subject = f"log_attributes['{item.name}']" if item.reference_kind == "attribute" else item.name
         raise QueryUnsupported(
             f"{subject[:80]} is neither aggregated nor in GROUP BY.",
             hint="Add it to GROUP BY, or write any(…) around it.",
@@ -227,7 +227,7 @@ class _SelectTranslator(msgspec.Struct):
         branches, tables = self.query_translator.branches_of_from_clause(select, self.visible_queries)
         self._check_qualifiers(select, tables)
         values = {
-            name: named_query.query
+            name: named_query.query_or_expression
             for name, named_query in self.visible_queries.items()
             if named_query.is_scalar_expression
         }
@@ -237,7 +237,9 @@ class _SelectTranslator(msgspec.Struct):
         if arrays:
             joined_rows = self._make_array_joined_rows(filtered_branches, arrays)
             condition = self._translate_conjunction(joined_rows, array_conditions)
-            filtered_branches = [FilteredBranch(joined_rows, None if condition.constant is True else condition.node)]
+            filtered_branches = [
+                FilteredBranch(joined_rows, None if condition.constant_value is True else condition.node)
+            ]
         if self._needs_aggregation(expanded):
             return self._translate_aggregated(expanded, filtered_branches)
         return self._translate_unaggregated(expanded, filtered_branches)
@@ -254,14 +256,14 @@ class _SelectTranslator(msgspec.Struct):
             self.query_translator.query_text, row, TRANSLATOR_BY_FUNCTION, self.query_translator.endpoint_parameters
         )
 
-    def _translate_named_expression(self, row: RowScope, name: str) -> Value:
+    def _translate_named_expression(self, row: RowScope, name: str) -> TypedValue:
         return self._expression_translator(row).value_with_default_for_null(self.expression_by_name[name])
 
     def _translate_conjunction(self, row: RowScope, conjuncts: Sequence[exp.Expr]) -> FilterCondition:
         tree = conjuncts[0] if conjuncts else exp.Boolean(this=True)
         for part in conjuncts[1:]:
             tree = exp.And(this=tree, expression=part)
-        return self._expression_translator(row).condition(tree)
+        return self._expression_translator(row).translate_filter_condition(tree)
 
     def _prune_branches(
         self, branches: Sequence[RowSource], expanded: ExpandedSelect
@@ -274,9 +276,9 @@ class _SelectTranslator(msgspec.Struct):
         array_conditions = [part for part in expanded.where_conjuncts if _has_array_join(part)]
         row_conditions = [part for part in expanded.where_conjuncts if not _has_array_join(part)]
         conditions = [(branch, self._translate_conjunction(branch, row_conditions)) for branch in branches]
-        remaining = [pair for pair in conditions if pair[1].constant is not False] or conditions[:1]
+        remaining = [pair for pair in conditions if pair[1].constant_value is not False] or conditions[:1]
         filtered = [
-            FilteredBranch(branch, None if where.constant is True else where.node) for branch, where in remaining
+            FilteredBranch(branch, None if where.constant_value is True else where.node) for branch, where in remaining
         ]
         return filtered, array_conditions
 
@@ -305,19 +307,21 @@ class _SelectTranslator(msgspec.Struct):
         return ArrayJoinedRows(union, [inner.array_value(array) for array in arrays])
 
     def _needs_aggregation(self, expanded: ExpandedSelect) -> bool:
-        if expanded.is_grouped or expanded.is_distinct or expanded.having is not None:
+        if expanded.is_grouped or expanded.is_distinct or expanded.having_condition is not None:
             return True
         return any(map(has_aggregate, _all_expressions(expanded)))
 
     def _translate_unaggregated(self, expanded: ExpandedSelect, filtered: list[FilteredBranch]) -> TranslatedQuery:
         """Translate a query without aggregation; limit the rows of several branches before their union."""
         if len(filtered) == 1:
-            return self._translate_single_branch(expanded, self._expression_translator(filtered[0].branch), filtered[0])
+            return self._translate_single_branch(
+                expanded, self._expression_translator(filtered[0].row_source), filtered[0]
+            )
         branch_limit = self._branch_row_limit(expanded)
         union = UnionRows(filtered, self._translate_named_expression, branch_row_limit=branch_limit)
         if branch_limit is not None:
             for branch in filtered:
-                branch.order_by = self._order_by_clause(expanded, self._expression_translator(branch.branch))
+                branch.order_by = self._order_by_clause(expanded, self._expression_translator(branch.row_source))
         return self._translate_single_branch(expanded, self._expression_translator(union), FilteredBranch(union))
 
     def _branch_row_limit(self, expanded: ExpandedSelect) -> int | None:
@@ -326,9 +330,9 @@ class _SelectTranslator(msgspec.Struct):
         If the answer may have several pages, all rows are needed. Pages depend on a fixed order of the rows, and rows
         with equal sort keys get a fixed order only after the union.
         """
-        if expanded.limit is None or (self.is_outermost and expanded.limit > self.query_translator.max_rows):
+        if expanded.row_limit is None or (self.is_outermost and expanded.row_limit > self.query_translator.max_rows):
             return None
-        return expanded.limit + expanded.offset
+        return expanded.row_limit + expanded.row_offset
 
     def _translate_single_branch(
         self, expanded: ExpandedSelect, translator: ExpressionTranslator, filtered: FilteredBranch
@@ -364,7 +368,11 @@ class _SelectTranslator(msgspec.Struct):
         )
         columns = [(item.name, self._output_value(groups, item.node)) for item in expanded.columns]
         order = self._order_by_clause(expanded, groups)
-        having_condition = groups.condition(expanded.having) if expanded.having is not None else None
+        having_condition = (
+            groups.translate_filter_condition(expanded.having_condition)
+            if expanded.having_condition is not None
+            else None
+        )
         group = exp.Group(expressions=grouping) if grouping else None
         return self._make_select(expanded, columns, FilteredBranch(union), order, group=group, having=having_condition)
 
@@ -377,7 +385,7 @@ class _SelectTranslator(msgspec.Struct):
         return True
 
     def _group_key(self, union: UnionRows, item: RowValueReference) -> exp.Expr:
-        value = union.value(item)
+        value = union.resolve_reference(item)
         if value is None or value.type.name in ("Map", "Interval"):
             raise QueryUnsupported(f"Rows cannot be grouped by {item.name[:60]}.")
         return value.node
@@ -390,19 +398,19 @@ class _SelectTranslator(msgspec.Struct):
                 continue
             if value.type.name in ("Map", "Interval"):
                 raise translator.refused_error(ordering.node, f"Rows cannot be ordered by a {value.type}.")
-            nulls_first = ordering.nulls_first if value.type.nullable else not ordering.is_descending
+            nulls_first = ordering.nulls_first if value.type.is_nullable else not ordering.is_descending
             node = value.node
             if value.type.name == "Float64":
-                node, nulls_first = internal_call("not_nan", node), False if not value.type.nullable else nulls_first
+                node, nulls_first = internal_call("not_nan", node), False if not value.type.is_nullable else nulls_first
             orders.append(exp.Ordered(this=node, desc=ordering.is_descending, nulls_first=nulls_first))
         return exp.Order(expressions=orders) if orders else None
 
-    def _output_value(self, translator: ExpressionTranslator, node: exp.Expr) -> Value:
-        value = translator.value(node)
+    def _output_value(self, translator: ExpressionTranslator, node: exp.Expr) -> TypedValue:
+        value = translator.translate_expression(node)
         if self.is_outermost and isinstance(node.unnest(), exp.Column) and node.unnest().name == "event_message":
             # Do not put the default in place of NULL here, so that the message stays a plain column. Plain columns are
             # redacted only after the answer's rows are chosen.
-            return msgspec.structs.replace(value, default=None)
+            return msgspec.structs.replace(value, default_for_null=None)
         value = value.with_default_for_null()
         if value.type.name == "Map":
             return map_as_json(translator, node, value)
@@ -413,7 +421,7 @@ class _SelectTranslator(msgspec.Struct):
     def _make_select(
         self,
         expanded: ExpandedSelect,
-        columns: list[tuple[str, Value]],
+        columns: list[tuple[str, TypedValue]],
         filtered: FilteredBranch,
         order: exp.Expr | None,
         *,
@@ -421,24 +429,24 @@ class _SelectTranslator(msgspec.Struct):
         having: FilterCondition | None = None,
     ) -> TranslatedQuery:
         items = [exp.Alias(this=value.node, alias=exp.to_identifier(name, quoted=True)) for name, value in columns]
-        select = exp.Select(expressions=items, from_=exp.From(this=filtered.branch.build_relation()))
-        if filtered.where is not None:
-            select.set("where", exp.Where(this=filtered.where))
+        select = exp.Select(expressions=items, from_=exp.From(this=filtered.row_source.build_relation()))
+        if filtered.where_condition is not None:
+            select.set("where", exp.Where(this=filtered.where_condition))
         if group is not None:
             select.set("group", group)
-        if having is not None and having.constant is not True:
+        if having is not None and having.constant_value is not True:
             select.set("having", exp.Having(this=having.node))
         if order is not None:
             select.set("order", order)
-        limit = _LIMIT_FOR_OFFSET_ALONE if expanded.limit is None and expanded.offset else expanded.limit
+        limit = _LIMIT_FOR_OFFSET_ALONE if expanded.row_limit is None and expanded.row_offset else expanded.row_limit
         if limit is not None:
             select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
-        if expanded.offset:
-            select.set("offset", exp.Offset(expression=exp.Literal.number(expanded.offset)))
+        if expanded.row_offset:
+            select.set("offset", exp.Offset(expression=exp.Literal.number(expanded.row_offset)))
         return TranslatedQuery(select, tuple(columns))
 
 
-def _to_json_answer_value(value: Value) -> Value:
+def _to_json_answer_value(value: TypedValue) -> TypedValue:
     """Return the value in the form of the answer's JSON.
 
     Times are texts with microseconds, conditions are 0 and 1, and floats that are not finite are NULL.
@@ -459,8 +467,8 @@ def _all_expressions(expanded: ExpandedSelect) -> Iterator[exp.Expr]:
     yield from (item.node for item in expanded.columns)
     yield from expanded.where_conjuncts
     yield from expanded.group_keys
-    if expanded.having is not None:
-        yield expanded.having
+    if expanded.having_condition is not None:
+        yield expanded.having_condition
     yield from (ordering.node for ordering in expanded.sort_keys)
 
 

@@ -10,37 +10,37 @@ from cordwood.sql.nodes import replace_node
 from cordwood.sql.query_templates import parse_template
 
 
-class Type(msgspec.Struct, frozen=True):
+class ClickHouseType(msgspec.Struct, frozen=True):
     """A type of ClickHouse's dialect; `scale` is the number of decimals of a DateTime64's second, 0 for a DateTime."""
 
     name: str
-    nullable: bool = False
-    element: Union["Type", None] = None
-    scale: int = 0
+    is_nullable: bool = False
+    element_type: Union["ClickHouseType", None] = None
+    fractional_second_digits: int = 0
 
     def __str__(self) -> str:
-        inner = f"Array({self.element})" if self.name == "Array" else self.name
-        return f"Nullable({inner})" if self.nullable and self.name not in ("Array", "Map", "Nothing") else inner
+        inner = f"Array({self.element_type})" if self.name == "Array" else self.name
+        return f"Nullable({inner})" if self.is_nullable and self.name not in ("Array", "Map", "Nothing") else inner
 
-    def as_nullable(self) -> "Type":
-        return msgspec.structs.replace(self, nullable=True)
+    def as_nullable(self) -> "ClickHouseType":
+        return msgspec.structs.replace(self, is_nullable=True)
 
-    def as_not_null(self) -> "Type":
-        return msgspec.structs.replace(self, nullable=False)
+    def as_not_null(self) -> "ClickHouseType":
+        return msgspec.structs.replace(self, is_nullable=False)
 
 
-STRING: Final = Type("String")
-INT: Final = Type("Int64")
-FLOAT: Final = Type("Float64")
+STRING: Final = ClickHouseType("String")
+INT: Final = ClickHouseType("Int64")
+FLOAT: Final = ClickHouseType("Float64")
 # The type of a comparison's result. ClickHouse's result is the number 0 or 1, but the translated expression is a BOOL.
-FLAG: Final = Type("UInt8")
-BOOL: Final = Type("Bool")
-DATE: Final = Type("Date")
-DATETIME: Final = Type("DateTime")
-DATETIME64: Final = Type("DateTime", scale=6)
-NOTHING: Final = Type("Nothing", nullable=True)
-MAP: Final = Type("Map")
-INTERVAL: Final = Type("Interval")
+FLAG: Final = ClickHouseType("UInt8")
+BOOL: Final = ClickHouseType("Bool")
+DATE: Final = ClickHouseType("Date")
+DATETIME: Final = ClickHouseType("DateTime")
+DATETIME64: Final = ClickHouseType("DateTime", fractional_second_digits=6)
+NOTHING: Final = ClickHouseType("Nothing", is_nullable=True)
+MAP: Final = ClickHouseType("Map")
+INTERVAL: Final = ClickHouseType("Interval")
 
 CONDITION_TYPE_NAMES: Final = ("UInt8", "Bool")
 NUMBER_TYPE_NAMES: Final = ("Int64", "Float64", "UInt8", "Bool")
@@ -58,7 +58,7 @@ class NotConstant(msgspec.Struct, frozen=True):
 NOT_CONSTANT: Final = NotConstant()
 
 
-class Value(msgspec.Struct):
+class TypedValue(msgspec.Struct):
     """A BigQuery expression, and its type in ClickHouse's dialect.
 
     If `default` is set, NULL in `node` stands for the default. For example, the text of a missing key is NULL, and
@@ -69,36 +69,36 @@ class Value(msgspec.Struct):
     """
 
     node: exp.Expr
-    type: Type
-    constant: ConstantValue | NotConstant = NOT_CONSTANT
-    default: str | int | float | None = None
-    map_entries: "tuple[tuple[str, Value], ...] | None" = None
+    type: ClickHouseType
+    constant_value: ConstantValue | NotConstant = NOT_CONSTANT
+    default_for_null: str | int | float | None = None
+    map_entries: "tuple[tuple[str, TypedValue], ...] | None" = None
     interval_unit: str = ""
 
     @property
     def is_constant(self) -> bool:
-        return not isinstance(self.constant, NotConstant)
+        return not isinstance(self.constant_value, NotConstant)
 
     def node_with_default_for_null(self) -> exp.Expr:
         """Return `node` with `default` in place of NULL; return `node` unchanged if there is no default."""
-        if self.default is None:
+        if self.default_for_null is None:
             return self.node
-        return fill_template("coalesce(@value, @default)", value=self.node, default=literal_node(self.default))
+        return fill_template("coalesce(@value, @default)", value=self.node, default=literal_node(self.default_for_null))
 
-    def with_default_for_null(self) -> "Value":
+    def with_default_for_null(self) -> "TypedValue":
         """Return the value with SQL in `node` that replaces NULL by the default, and with None as `default`.
 
         The new `node` is NULL only if the type is nullable.
         """
         return (
             self
-            if self.default is None
-            else msgspec.structs.replace(self, node=self.node_with_default_for_null(), default=None)
+            if self.default_for_null is None
+            else msgspec.structs.replace(self, node=self.node_with_default_for_null(), default_for_null=None)
         )
 
 
-def array_type_of(element: Type) -> Type:
-    return Type("Array", element=element)
+def array_type_of(element: ClickHouseType) -> ClickHouseType:
+    return ClickHouseType("Array", element_type=element)
 
 
 def literal_node(value: str | float) -> exp.Expr:
@@ -109,36 +109,44 @@ def literal_node(value: str | float) -> exp.Expr:
     return exp.Neg(this=literal) if value < 0 else literal
 
 
-def text_value(text: str) -> Value:
-    return Value(exp.Literal.string(text), STRING, constant=text)
+def text_value(text: str) -> TypedValue:
+    return TypedValue(exp.Literal.string(text), STRING, constant_value=text)
 
 
-def flag_value(*, is_true: bool) -> Value:
-    return Value(exp.Boolean(this=is_true), FLAG, constant=int(is_true))
+def flag_value(*, is_true: bool) -> TypedValue:
+    return TypedValue(exp.Boolean(this=is_true), FLAG, constant_value=int(is_true))
 
 
-def common_type(first: Type, second: Type) -> Type | None:
+def common_type(first: ClickHouseType, second: ClickHouseType) -> ClickHouseType | None:
     """Return the common type of two types; None if ClickHouse has no common type for them."""
-    nullable = first.nullable or second.nullable
+    nullable = first.is_nullable or second.is_nullable
     for candidate, counterpart in ((first, second), (second, first)):
         if candidate.name == "Nothing":
             return counterpart.as_nullable()
     if first.name == second.name == "Array":
         return _common_array_type(first, second)
     if first.name == second.name:
-        return msgspec.structs.replace(first, nullable=nullable, scale=max(first.scale, second.scale))
+        return msgspec.structs.replace(
+            first,
+            is_nullable=nullable,
+            fractional_second_digits=max(first.fractional_second_digits, second.fractional_second_digits),
+        )
     if first.name in NUMBER_TYPE_NAMES and second.name in NUMBER_TYPE_NAMES:
         name = "Float64" if "Float64" in (first.name, second.name) else "Int64"
-        return Type(name, nullable=nullable)
+        return ClickHouseType(name, is_nullable=nullable)
     if first.name in TIME_TYPE_NAMES and second.name in TIME_TYPE_NAMES:
-        return Type("DateTime", nullable=nullable, scale=max(first.scale, second.scale))
+        return ClickHouseType(
+            "DateTime",
+            is_nullable=nullable,
+            fractional_second_digits=max(first.fractional_second_digits, second.fractional_second_digits),
+        )
     return None
 
 
-def _common_array_type(first: Type, second: Type) -> Type | None:
-    if first.element is None or second.element is None:
-        return first if second.element is None else second
-    element = common_type(first.element, second.element)
+def _common_array_type(first: ClickHouseType, second: ClickHouseType) -> ClickHouseType | None:
+    if first.element_type is None or second.element_type is None:
+        return first if second.element_type is None else second
+    element = common_type(first.element_type, second.element_type)
     return array_type_of(element) if element is not None else None
 
 

@@ -10,7 +10,7 @@ import msgspec
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.model.datatype import Column, Datatype, Kind, LastRow, Rows
 from cordwood.model.definitions import Stream
-from cordwood.model.event import ReceivedEventBatch, Shape
+from cordwood.model.event import EventShape, ReceivedEventBatch
 from cordwood.sql.stages import BoundStatement, Target
 
 # The columns of a stored event, in the order in which the SQL of `Engine.stored_events_sql` returns them.
@@ -70,7 +70,7 @@ class QueryRunRequest(msgspec.Struct, frozen=True):
     encoded.
     """
 
-    question: BoundStatement
+    bound_statement: BoundStatement
     limits: AnswerLimits
     encode: Callable[[Rows], Iterator[bytes]]
     max_bytes: int | None = None
@@ -83,8 +83,8 @@ class QueryRunStats(msgspec.Struct, frozen=True):
     row.
     """
 
-    rows: int
-    truncated: bool
+    row_count: int
+    is_truncated: bool
     engine_seconds: float
     last_row: LastRow | None = None
 
@@ -92,7 +92,7 @@ class QueryRunStats(msgspec.Struct, frozen=True):
 class QueryRun(Protocol):
     """A query that the engine is running and whose answer is being encoded."""
 
-    def chunks(self) -> Generator[bytes, None, None]:
+    def answer_chunks(self) -> Generator[bytes, None, None]:
         """Yield the encoded answer in chunks. If the iterator is closed early, the engine stops the query."""
 
     def stats(self) -> QueryRunStats:
@@ -153,7 +153,7 @@ class CancelToken:
     def set_progress_reader(self, read: ReadProgress) -> None:
         self._read_progress = read
 
-    def progress(self) -> QueryProgress | None:
+    def query_progress(self) -> QueryProgress | None:
         """Return the progress of the query; None if it is unknown."""
         return self._read_progress()
 
@@ -172,7 +172,7 @@ def _read_no_progress() -> None:
 class Engine(Protocol):
     """The interface of an engine. Its methods may be called from several threads, and raise only cordwood's faults."""
 
-    target: Target
+    compile_target: Target
 
     def create_stream_tables(self, streams: Sequence[Stream]) -> None:
         """Create the tables in which events of these streams are stored.
@@ -210,10 +210,10 @@ class Engine(Protocol):
         (inclusive) and `until` (exclusive), in microseconds, and `project`, where NULL stands for all projects.
         """
 
-    def shapes(self) -> Mapping[str, Shape]:
+    def shapes_by_stream(self) -> Mapping[str, EventShape]:
         """Return the shapes of all streams by name. They include all events of `append` calls that have returned."""
 
-    def project_shapes(self) -> Mapping[str, ProjectShapes]:
+    def project_shapes_by_stream(self) -> Mapping[str, ProjectShapes]:
         """Return the shapes of the projects of each stream, by the stream's name.
 
         The engine continues to update the returned objects.
@@ -238,7 +238,7 @@ class Engine(Protocol):
     def delete_expired_events(self, now_us: int) -> int:
         """Delete events that are older than their stream's retention, and return the number of deleted events."""
 
-    def snapshot(self) -> AbstractContextManager[Sequence[BackupFile]]:
+    def open_backup_snapshot(self) -> AbstractContextManager[Sequence[BackupFile]]:
         """Return everything that is stored at this moment as files, which do not change during the `with` block.
 
         Events can be appended meanwhile. Raise NothingToBackUp if another system stores the events.

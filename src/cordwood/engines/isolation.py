@@ -42,32 +42,35 @@ class IsolationCheck:
         self._engine_name = engine
         self._record_observation = note
         self._lock = Lock()
-        self._accepted_digests: set[bytes] = set()
-        self._logged_digests: set[bytes] = set()
+        self._accepted_statement_digests: set[bytes] = set()
+        self._logged_statement_digests: set[bytes] = set()
 
-    def check(self, text: str, streams: Collection[str], inspect: Callable[[], None]) -> None:
+    def check_statement(self, text: str, streams: Collection[str], inspect: Callable[[], None]) -> None:
         """Call `inspect` to check a statement, unless the same text has passed for the same streams before.
 
         If `inspect` raises IsolationBreachError, log the statement and raise IsolationCheckFailed.
         """
         digest = _digest_of_checked_statement(text, streams)
-        if digest in self._accepted_digests:
+        if digest in self._accepted_statement_digests:
             return
         try:
             inspect()
         except IsolationBreachError as breach:
             self._log_and_refuse(text, digest, str(breach))
         with self._lock:
-            if len(self._accepted_digests) >= _MAX_ACCEPTED_STATEMENT_DIGESTS:
-                self._accepted_digests.clear()
-            self._accepted_digests.add(digest)
+            if len(self._accepted_statement_digests) >= _MAX_ACCEPTED_STATEMENT_DIGESTS:
+                self._accepted_statement_digests.clear()
+            self._accepted_statement_digests.add(digest)
 
     def _log_and_refuse(self, text: str, digest: bytes, breach: str) -> NoReturn:
         incident = f"isolation-{digest.hex()[:12]}"
         with self._lock:
-            is_new = digest not in self._logged_digests and len(self._logged_digests) < _MAX_LOGGED_STATEMENTS
+            is_new = (
+                digest not in self._logged_statement_digests
+                and len(self._logged_statement_digests) < _MAX_LOGGED_STATEMENTS
+            )
             if is_new:
-                self._logged_digests.add(digest)
+                self._logged_statement_digests.add(digest)
         self._record_observation(
             IsolationBreachRefused(
                 incident=incident,
@@ -103,7 +106,7 @@ class UnlistedFunctionError(Exception):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.name = name
+        self.function_name = name
 
 
 def refuse_unlisted_functions(inspect: Callable[[], None], is_known: Callable[[str], bool]) -> None:
@@ -114,8 +117,8 @@ def refuse_unlisted_functions(inspect: Callable[[], None], is_known: Callable[[s
     try:
         inspect()
     except UnlistedFunctionError as unlisted:
-        if is_known(unlisted.name):
-            raise IsolationBreachError(f"the function {unlisted.name}") from unlisted
+        if is_known(unlisted.function_name):
+            raise IsolationBreachError(f"the function {unlisted.function_name}") from unlisted
         raise QueryUnsupported("This query takes a form that is not supported.") from unlisted
 
 

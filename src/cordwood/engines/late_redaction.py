@@ -41,20 +41,20 @@ class OptimisticRedactionRunner:
     """
 
     def __init__(self) -> None:
-        self._redact_first_statement_digests: set[bytes] = set()
+        self._redacting_variant_statement_digests: set[bytes] = set()
 
     def run_statement(self, statement: Statement, run: RunRedactionVariant) -> Rows:
         """Return the rows of the optimistic variant, or of the redacting variant if a text may need redaction."""
         if (
             statement.plan.find_variant_or_fallback(EventRange.ALL, optimistic=True) is not None
-            and statement.digest not in self._redact_first_statement_digests
+            and statement.digest not in self._redacting_variant_statement_digests
         ):
             rows = _try_optimistic_run(run)
             if rows is not None:
                 return rows
-            if len(self._redact_first_statement_digests) >= _MAX_REDACT_FIRST_STATEMENTS:
-                self._redact_first_statement_digests.clear()
-            self._redact_first_statement_digests.add(statement.digest)
+            if len(self._redacting_variant_statement_digests) >= _MAX_REDACT_FIRST_STATEMENTS:
+                self._redacting_variant_statement_digests.clear()
+            self._redacting_variant_statement_digests.add(statement.digest)
         return run(False)  # noqa: FBT003 - what the callback takes
 
 
@@ -85,7 +85,7 @@ def _fetch_rows_within_limit(rows: Rows) -> Rows | None:
 
 # The maximum memory for cached texts that need no redaction, for all redaction modes together. It is enough for the
 # texts of some thousands of events.
-_MAX_CLEAN_TEXT_CACHE_BYTES: Final = 16 * 2**20
+_MAX_UNCHANGED_TEXT_CACHE_BYTES: Final = 16 * 2**20
 
 # The first characters of JSON values that are or may contain texts: strings, objects and arrays.
 _FIRST_CHARACTERS_OF_TEXT_JSON: Final = ('"', "{", "[")
@@ -101,8 +101,8 @@ class TextRedactor:
     It is safe from several threads.
     """
 
-    def __init__(self, max_bytes: int = _MAX_CLEAN_TEXT_CACHE_BYTES) -> None:
-        self._clean_text_cache = _CleanTextCache(max_bytes)
+    def __init__(self, max_bytes: int = _MAX_UNCHANGED_TEXT_CACHE_BYTES) -> None:
+        self._unchanged_text_cache = _UnchangedTextCache(max_bytes)
 
     def redact_json(self, mode: RedactMode, texts: OptionalTexts, redact: RedactTexts) -> list[str | None]:
         """Return the JSON texts after redaction; numbers, booleans and None are unchanged."""
@@ -112,14 +112,14 @@ class TextRedactor:
             for position, text in enumerate(texts)
             if text and text.startswith(_FIRST_CHARACTERS_OF_TEXT_JSON)
         ]
-        unknown_texts = self._clean_text_cache.exclude_clean_texts(mode, positioned_texts)
+        unknown_texts = self._unchanged_text_cache.exclude_unchanged_texts(mode, positioned_texts)
         if unknown_texts:
             # Duplicates are not removed, because the time taken must not reveal whether two texts are equal.
             originals = [text for _, text in unknown_texts]
             redacted_texts = redact(originals)
             for (position, _), redacted_text in zip(unknown_texts, redacted_texts, strict=True):
                 redacted[position] = redacted_text
-            self._clean_text_cache.add(
+            self._unchanged_text_cache.add(
                 mode,
                 (text for text, redacted_text in zip(originals, redacted_texts, strict=True) if text == redacted_text),
             )
@@ -151,13 +151,13 @@ def _texts_from_json(column: OptionalTexts, *, is_text: bool) -> OptionalTexts:
     return [None if text is None else msgspec.json.decode(text, type=str) for text in column] if is_text else column
 
 
-class _CleanTextCache:
+class _UnchangedTextCache:
     """A cache of texts that redaction leaves unchanged. At its limit, the least recently used texts are evicted."""
 
     def __init__(self, max_bytes: int) -> None:
         self._texts: BoundedCache[tuple[RedactMode, str], bool] = BoundedCache(max_bytes, _text_bytes)
 
-    def exclude_clean_texts(
+    def exclude_unchanged_texts(
         self, mode: RedactMode, positioned_texts: Iterable[tuple[int, str]]
     ) -> list[tuple[int, str]]:
         """Return the texts, with their positions, that are not known to be unchanged by redaction."""

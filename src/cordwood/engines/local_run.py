@@ -29,23 +29,23 @@ class LocalQueryRun:
         self._request = request
         self._rows = rows
         self._row_count = 0
-        self._byte_count = 0
+        self._encoded_byte_count = 0
         self._batches = self._count_rows_while_reading(rows.batches)
         rows.batches = self._batches
 
-    def chunks(self) -> Generator[bytes, None, None]:
+    def answer_chunks(self) -> Generator[bytes, None, None]:
         """Yield the encoded answer in chunks. If the iterator is closed early, the engine's cursor is freed."""
         with closing(self._batches):
             for chunk in self._request.encode(self._rows):
-                self._byte_count += len(chunk)
-                if self._request.max_bytes is not None and self._byte_count > self._request.max_bytes:
+                self._encoded_byte_count += len(chunk)
+                if self._request.max_bytes is not None and self._encoded_byte_count > self._request.max_bytes:
                     raise _too_large_answer_error(self._request.max_bytes)
                 yield chunk
 
     def stats(self) -> QueryRunStats:
         return QueryRunStats(
             self._row_count,
-            self._rows.truncated,
+            self._rows.is_truncated,
             self._rows.engine_seconds,
             self._rows.last_row,
         )
@@ -70,8 +70,8 @@ def run_query_locally(engine: Engine, request: QueryRunRequest, cancel: Cancella
     text may be stored there by now, raise OutdatedStatementError before any row is returned. The shapes are checked
     after the query has started, so that they include every text which the query can read.
     """
-    rows = engine.answer(request.question, request.limits, cancel)
-    if not are_paths_still_textless(request.question.statement.textless_paths, engine.shapes()):
+    rows = engine.answer(request.bound_statement, request.limits, cancel)
+    if not are_paths_still_textless(request.bound_statement.statement.textless_paths, engine.shapes_by_stream()):
         _close_batches(rows)
         raise OutdatedStatementError
     return LocalQueryRun(request, rows)
@@ -131,7 +131,7 @@ def _strip_paging_and_partial_event(rows: Rows, batches: Iterable[list[Row]]) ->
                 has_others = True
                 _record_last_row(rows, complete)
                 yield _drop_paging_columns(complete)
-    if held and not (rows.truncated and has_others):
+    if held and not (rows.is_truncated and has_others):
         _record_last_row(rows, held)
         yield _drop_paging_columns(held)
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from cordwood.model.event import EventPath, Shape, ValueKind, ValueKindsByPath
+from cordwood.model.event import EventPath, EventShape, ValueKind, ValueKindsByPath
 
 # The maximum number of projects per stream whose shapes are kept. A key that is pinned to any other project sees only
 # the declared columns.
@@ -41,14 +41,14 @@ class ProjectShapes:
     """
 
     def __init__(self) -> None:
-        self.pairs: list[PathAndKind] = []
-        self._position_by_pair: dict[PathAndKind, int] = {}
+        self.path_kind_pairs: list[PathAndKind] = []
+        self._position_by_path_kind_pair: dict[PathAndKind, int] = {}
         self._bit_set_by_project: dict[str, int] = {}
         # Maps each bit set to itself, so that equal bit sets of several projects are stored as one object.
         self._interned_bit_sets: dict[int, int] = {}
         self._version_by_bit_set: dict[int, int] = {}
         self._next_version_number = 1
-        self._cached_kinds: OrderedDict[int, _CachedKinds] = OrderedDict()
+        self._cached_kinds_by_bit_set: OrderedDict[int, _CachedKinds] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -70,7 +70,7 @@ class ProjectShapes:
 
     def find_bit(self, pair: PathAndKind) -> int:
         """Return the bit of a pair of path and kind; 0 if the pair is not in the shared list."""
-        position = self._position_by_pair.get(pair)
+        position = self._position_by_path_kind_pair.get(pair)
         return 0 if position is None else 1 << position
 
     def find_or_add_bit(self, pair: PathAndKind) -> int:
@@ -79,9 +79,9 @@ class ProjectShapes:
         Return 0 if the list is full.
         """
         with self._lock:
-            if pair not in self._position_by_pair and len(self.pairs) < MAX_PATH_KINDS_PER_STREAM:
-                self.pairs.append(pair)
-                self._position_by_pair[pair] = len(self.pairs) - 1
+            if pair not in self._position_by_path_kind_pair and len(self.path_kind_pairs) < MAX_PATH_KINDS_PER_STREAM:
+                self.path_kind_pairs.append(pair)
+                self._position_by_path_kind_pair[pair] = len(self.path_kind_pairs) - 1
         return self.find_bit(pair)
 
     def bit_set_of_kinds(self, kinds: ValueKindsByPath) -> int:
@@ -124,28 +124,28 @@ class ProjectShapes:
                 number = self._version_by_bit_set[bits] = self._next_version_number
         return number
 
-    def shape_of_project(self, project: str | None, stream_shape: Shape) -> Shape:
+    def shape_of_project(self, project: str | None, stream_shape: EventShape) -> EventShape:
         """Return the shape that a key pinned to `project` sees; if `project` is None, return a shape without paths."""
         bits = self._visible_bit_set(project)
-        part = self._cached_kinds.get(bits)
+        part = self._cached_kinds_by_bit_set.get(bits)
         if part is None:
             part = self._cache_kinds(bits)
-        return Shape(part.kinds, self.version_of_project(project), part.unlisted_paths, whole_shape=stream_shape)
+        return EventShape(part.kinds, self.version_of_project(project), part.unlisted_paths, whole_shape=stream_shape)
 
     def _visible_bit_set(self, project: str | None) -> int:
         return self._bit_set_by_project.get(project, 0) if project and project != OTHER_PROJECTS_KEY else 0
 
     def _cache_kinds(self, bits: int) -> _CachedKinds:
-        values = Shape().merged_with_kinds(self.kinds_of_bit_set(bits))
-        part = _CachedKinds(values.kinds, values.paths_with_unlisted_descendants)
+        values = EventShape().merged_with_kinds(self.kinds_of_bit_set(bits))
+        part = _CachedKinds(values.value_kinds_by_path, values.paths_with_unlisted_descendants)
         with self._lock:
-            self._cached_kinds[bits] = part
-            while len(self._cached_kinds) > _MAX_CACHED_BIT_SETS:
-                self._cached_kinds.popitem(last=False)
+            self._cached_kinds_by_bit_set[bits] = part
+            while len(self._cached_kinds_by_bit_set) > _MAX_CACHED_BIT_SETS:
+                self._cached_kinds_by_bit_set.popitem(last=False)
         return part
 
     def _pairs_of_bit_set(self, bits: int) -> Iterator[PathAndKind]:
-        return (self.pairs[position] for position in set_bit_positions(bits))
+        return (self.path_kind_pairs[position] for position in set_bit_positions(bits))
 
 
 def set_bit_positions(bits: int) -> Iterator[int]:

@@ -102,7 +102,7 @@ class BodyPartForStream(msgspec.Struct, frozen=True):
     """The events of a request body that go to one stream."""
 
     stream: Stream
-    parsed: ParsedBody
+    parsed_body: ParsedBody
 
 
 class _PreparedPart(msgspec.Struct, frozen=True):
@@ -158,16 +158,16 @@ class Intake:
         hash_key: bytes = b"",
     ) -> None:
         self._clock_us = clock_us
-        self._transforms = StreamTransforms(hash_key, limits.body_budget_bytes // 2)
+        self._stream_transforms = StreamTransforms(hash_key, limits.body_budget_bytes // 2)
         self._limits = limits
         self._stream_rate_limiter = StreamRateLimiter(limits.default_events_per_second, time.monotonic)
         self.body_budget = BodyMemoryBudget(limits.body_budget_bytes)
         self._large_event_limiter = LargeEventLimiter(limits.max_large_event_bytes)
-        self._truncator = ItemTruncator(limits.max_event_bytes, clock_us, self._large_event_limiter)
+        self._item_truncator = ItemTruncator(limits.max_event_bytes, clock_us, self._large_event_limiter)
         engine.create_stream_tables([QUARANTINE_STREAM])
         self._group_committer = GroupCommitter(engine)
         self._decoder_executor = ThreadPoolExecutor(_DECODER_THREADS, thread_name_prefix="read")
-        self._shape_inferrer = ShapeInferrer(engine.shapes, engine.project_shapes)
+        self._shape_inferrer = ShapeInferrer(engine.shapes_by_stream, engine.project_shapes_by_stream)
 
     @property
     def last_write_error(self) -> str | None:
@@ -180,7 +180,7 @@ class Intake:
         Whenever a group of batches is stored, the storing thread calls `tell` with the names of their streams and the
         time at which the newest stored event was received.
         """
-        self._group_committer.on_stored = tell
+        self._group_committer.on_events_stored = tell
 
     @property
     def max_item_bytes(self) -> int:
@@ -214,7 +214,7 @@ class Intake:
         (accepted,) = await self._store_prepared_parts([await reading])
         return accepted
 
-    def decode(
+    def decode_body(
         self,
         read: Callable[[Body], _T],
         body: bytes,
@@ -253,7 +253,7 @@ class Intake:
         appended = iter(await self._group_committer.append(batches) if batches else ())
         return [_outcome_of_part(one, list(islice(appended, len(one.batches)))) for one in prepared]
 
-    async def replay(
+    async def replay_quarantined_item(
         self, stream: Stream, item: QuarantinedItem, pins: Mapping[str, str] | None = None
     ) -> IngestOutcome:
         """Store a quarantined item as an event, and mark the item as replayed.
@@ -265,7 +265,9 @@ class Intake:
         late = count_events_past_retention(stream, batches[0].events, self._clock_us())
         return IngestOutcome(events.accepted, events.duplicates, 0, late_events=late)
 
-    async def reimport(self, stream: Stream, body: bytes, pinned_project: str | None = None) -> IngestOutcome:
+    async def reimport_exported_events(
+        self, stream: Stream, body: bytes, pinned_project: str | None = None
+    ) -> IngestOutcome:
         """Store exported events without changes, keeping their times of receipt. Duplicates are counted and skipped."""
         batch = await self._run_in_decoder_thread(self._read_exported_batch, stream, body, pinned_project)
         (appended,) = await self._group_committer.append([batch])
@@ -328,12 +330,12 @@ class Intake:
         is_itemized: bool = False,
     ) -> _PreparedPart:
         received_us = self._clock_us()
-        stream, parsed = part.stream, part.parsed
+        stream, parsed = part.stream, part.parsed_body
         decoded = build_events(parsed, received_us)
         # Drop the posted events, because they refer to the body and would keep it in memory.
         parsed.events, parsed.extras_by_event_number = [], {}
         items = DecodedItems.from_events(decoded, parsed) if is_itemized else None
-        events, transformed = self._transforms.apply(stream, decoded, parsed)
+        events, transformed = self._stream_transforms.apply(stream, decoded, parsed)
         is_changed = bool(stream.transforms)
         if (
             is_changed
@@ -345,7 +347,7 @@ class Intake:
             )
         batches = [self._make_batch(stream, events, received_us, derived_fields_of_stream(stream))] if events else []
         if parsed.refused_items:
-            parsed.refused_items = [self._truncator.truncate(item) for item in parsed.refused_items]
+            parsed.refused_items = [self._item_truncator.truncate_if_needed(item) for item in parsed.refused_items]
             batches.append(
                 make_quarantine_batch(stream.name, form, parsed.refused_items, pins.get("project"), received_us)
             )
@@ -370,7 +372,7 @@ class Intake:
             raise ItemNotReplayable(f"It would be refused again: {broken.message}") from broken
         events = build_events(parsed, item.received_us)
         if not item.is_transformed:
-            events, _ = self._transforms.apply(stream, events, parsed)
+            events, _ = self._stream_transforms.apply(stream, events, parsed)
             if not events and not parsed.refused_items:
                 raise ItemNotReplayable("A transform of the stream drops it.")
         events = EventValidator(stream, pins, item.received_us, self._limits.max_event_bytes).validate_events(
@@ -386,7 +388,7 @@ class Intake:
         self, stream: Stream, events: list[Event], received_us: int, derived_fields: DerivedFields = NO_DERIVED_FIELDS
     ) -> ReceivedEventBatch:
         self._large_event_limiter.charge_events(stream.name, events)
-        learnt = self._shape_inferrer.infer(stream, events, derived_fields)
+        learnt = self._shape_inferrer.infer_shapes(stream, events, derived_fields)
         return ReceivedEventBatch(stream.name, learnt.events, received_us, learnt.stream_kinds, learnt.kinds_by_project)
 
 
@@ -400,7 +402,11 @@ def _outcome_of_part(prepared: _PreparedPart, appended: Sequence[BatchAppendResu
     for batch, one in zip(prepared.batches, appended, strict=True):
         if batch.stream == prepared.stream.name:
             appended_own, events = one, batch.events
-    items = prepared.decoded_items.outcomes(events, appended_own.repeated_positions) if prepared.decoded_items else {}
+    items = (
+        prepared.decoded_items.outcomes_by_position(events, appended_own.repeated_positions)
+        if prepared.decoded_items
+        else {}
+    )
     return msgspec.structs.replace(
         prepared.outcome_of_rejected_items,
         accepted=appended_own.accepted,

@@ -33,11 +33,11 @@ class DerivedField:
     """A derived field with its template. Only a field inside the metadata can be derived."""
 
     def __init__(self, path: str, template: str) -> None:
-        self._path_steps = path.split(".")[1:]
+        self._metadata_path_steps = path.split(".")[1:]
         self._template = template
-        self._presence_decoder = msgspec.json.Decoder(_presence_struct_type(self._path_steps))
+        self._presence_decoder = msgspec.json.Decoder(_presence_struct_type(self._metadata_path_steps))
 
-    def fill(self, event: Event) -> Event:
+    def fill_if_missing(self, event: Event) -> Event:
         if event.metadata is None or self._has_value(event.metadata):
             return event
         # First turn numbers beyond the decoder's range into strings, because decoding and encoding would change them.
@@ -57,7 +57,7 @@ class DerivedField:
             found = self._presence_decoder.decode(metadata)
         except (msgspec.DecodeError, RecursionError):
             return False
-        for place in range(len(self._path_steps)):
+        for place in range(len(self._metadata_path_steps)):
             found = getattr(found, f"f{place}")
             if found is None:
                 return False
@@ -65,7 +65,7 @@ class DerivedField:
 
     def _fill_missing_values(self, metadata: object, top: TopLevelLookup) -> bool:
         """Fill the field in every record that lacks it; return whether any record was changed."""
-        *outer, name = self._path_steps
+        *outer, name = self._metadata_path_steps
         lacking = [one for one in values_at(metadata, outer) if isinstance(one, dict) and one.get(name) is None]
         texts = [fill_template(self._template, partial(_sibling_or_top_level_value, record, top)) for record in lacking]
         for record, text in zip(lacking, texts, strict=True):
@@ -125,9 +125,9 @@ class DerivedFields:
         self._derived_fields = [DerivedField(path, template) for path, template in derive]
         self.paths = tuple(tuple(path.split(".")) for path, _ in derive)
 
-    def fill(self, event: Event) -> Event:
+    def fill_missing_fields(self, event: Event) -> Event:
         for derivation in self._derived_fields:
-            event = derivation.fill(event)
+            event = derivation.fill_if_missing(event)
         return event
 
 

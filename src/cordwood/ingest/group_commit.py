@@ -38,33 +38,33 @@ class GroupCommitter:
         self._engine = engine
         self._queue: deque[_PendingAppend] = deque()
         self._waiting_event_count = 0
-        self._queue_changed = threading.Condition()
+        self._queue_condition = threading.Condition()
         self._is_closing = False
         # The error message of the last write, or None if that write succeeded.
         self.last_write_error: str | None = None
         # Called in the storing thread whenever a group is stored, with the names of the streams that got events and the
         # time at which the newest event was received.
-        self.on_stored: OnEventsStored | None = None
+        self.on_events_stored: OnEventsStored | None = None
         self._thread = threading.Thread(target=self._run, name="flush", daemon=True)
         self._thread.start()
 
     async def append(self, batches: Sequence[ReceivedEventBatch]) -> list[BatchAppendResult]:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[list[BatchAppendResult]] = loop.create_future()
-        with self._queue_changed:
+        with self._queue_condition:
             if self._waiting_event_count > _MAX_PENDING_EVENTS:
                 raise BacklogFull("Too many events are pending.", retry_after=3)
             waiting = _PendingAppend(batches, loop, done)
             self._queue.append(waiting)
             self._waiting_event_count += waiting.event_count
-            self._queue_changed.notify()
+            self._queue_condition.notify()
         return await done
 
     def close(self) -> None:
         """Store the pending events and stop the thread."""
-        with self._queue_changed:
+        with self._queue_condition:
             self._is_closing = True
-            self._queue_changed.notify()
+            self._queue_condition.notify()
         self._thread.join()
 
     def _run(self) -> None:
@@ -74,8 +74,8 @@ class GroupCommitter:
             pass
 
     def _wait_and_take_next_group(self) -> list[_PendingAppend]:
-        with self._queue_changed:
-            self._queue_changed.wait_for(lambda: self._queue or self._is_closing)
+        with self._queue_condition:
+            self._queue_condition.wait_for(lambda: self._queue or self._is_closing)
             group: list[_PendingAppend] = []
             events = 0
             while self._queue and (not group or events < _MAX_GROUP_EVENTS):
@@ -95,8 +95,10 @@ class GroupCommitter:
                 waiting.loop.call_soon_threadsafe(_set_exception_unless_done, waiting.append_results, problem)
             return bool(group)
         self.last_write_error = None
-        if self.on_stored is not None:
-            self._notify_stored(self.on_stored, [batch for waiting in group for batch in waiting.batches], appended)
+        if self.on_events_stored is not None:
+            self._notify_stored(
+                self.on_events_stored, [batch for waiting in group for batch in waiting.batches], appended
+            )
         rest = iter(appended)
         for waiting in group:
             outcome = list(islice(rest, len(waiting.batches)))

@@ -366,7 +366,7 @@ class JsonItemReader:
     """
 
     def __init__(self, read: Callable[[int], bytes], max_characters: int) -> None:
-        self._read = read
+        self._read_bytes = read
         self._decode_chunk = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
         self._max_item_characters = max_characters
         self._buffered_text = ""
@@ -383,24 +383,24 @@ class JsonItemReader:
                 yield self._read_item()
 
     def _read_array_items(self) -> Iterator[JsonItem]:
-        self._skip(1)
+        self._skip_characters(1)
         while self._peek_character() != "]":
             yield self._read_item()
             following = self._peek_character()
             if following == ",":
-                self._skip(1)
+                self._skip_characters(1)
             elif following != "]":
                 raise self._syntax_fault(
                     "a comma or a closing bracket is missing" if following else "the array is not closed"
                 )
-        self._skip(1)
+        self._skip_characters(1)
 
     def _read_item(self) -> JsonItem:
         if not self._peek_character():
             raise self._syntax_fault("the array is not closed")
         end, line = self._find_item_end(), self._line_number
         text = self._buffered_text[self._position : end]
-        self._skip(end - self._position)
+        self._skip_characters(end - self._position)
         return JsonItem(line, text)
 
     def _find_item_end(self) -> int:
@@ -436,21 +436,21 @@ class JsonItemReader:
         """Skip white space; return the next character, or an empty text at the end."""
         while True:
             end = _JSON_WHITESPACE_PATTERN.match(self._buffered_text, self._position).end()  # type: ignore[union-attr] # it always matches
-            self._skip(end - self._position)
+            self._skip_characters(end - self._position)
             if self._position < len(self._buffered_text):
                 return self._buffered_text[self._position]
             if self._is_exhausted:
                 return ""
             self._read_more(_READ_CHUNK_BYTES)
 
-    def _skip(self, count: int) -> None:
+    def _skip_characters(self, count: int) -> None:
         end = self._position + count
         self._line_number += self._buffered_text.count("\n", self._position, end)
         self._position = end
 
     def _read_more(self, size: int) -> None:
         """Read more text, and drop the text before the current position."""
-        data = self._read(size)
+        data = self._read_bytes(size)
         self._is_exhausted = not data
         self._buffered_text = self._buffered_text[self._position :] + self._decode_chunk(data, not data)
         self._position = 0

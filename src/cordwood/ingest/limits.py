@@ -43,7 +43,7 @@ class MemoryReservation:
         """Reserve more bytes; raise BacklogFull if the budget is used up or this reservation was revoked."""
         self._budget.grow_reservation(self, more_bytes)
 
-    def record_progress(self) -> None:
+    def record_body_progress(self) -> None:
         """Record that the body has grown, so that it does not count as stalled."""
         self.last_progress_at = self._budget.clock()
 
@@ -187,7 +187,7 @@ class StreamRateLimiter:
     def __init__(self, default_per_second: float | None, clock: Callable[[], float]) -> None:
         self._default_events_per_second = default_per_second
         self._clock = clock
-        self._buckets: dict[str, _EventTokenBucket] = {}
+        self._token_bucket_by_stream: dict[str, _EventTokenBucket] = {}
 
     def check_rate(self, stream: Stream) -> None:
         """Raise StreamRateExceeded if the stream has no token left."""
@@ -212,7 +212,7 @@ class StreamRateLimiter:
 
     def _refilled_bucket(self, name: str, rate: float) -> _EventTokenBucket:
         now, limit = self._clock(), max(1.0, rate)
-        account = self._buckets.setdefault(name, _EventTokenBucket(limit, now))
+        account = self._token_bucket_by_stream.setdefault(name, _EventTokenBucket(limit, now))
         account.tokens = min(limit, account.tokens + (now - account.refilled_at) * rate)
         account.refilled_at = now
         return account
@@ -249,7 +249,7 @@ class LargeEventLimiter:
 
     def __init__(self, max_bytes: int | None) -> None:
         self._max_large_bytes_per_window = max_bytes
-        self._windows: dict[str, _BudgetWindow] = {}
+        self._budget_window_by_stream: dict[str, _BudgetWindow] = {}
         self._lock = threading.Lock()
 
     def charge_events(self, stream: str, events: Sequence[Event]) -> None:
@@ -277,9 +277,9 @@ class LargeEventLimiter:
         if self._max_large_bytes_per_window is None:
             return True
         with self._lock:
-            window = self._windows.setdefault(stream, _BudgetWindow())
+            window = self._budget_window_by_stream.setdefault(stream, _BudgetWindow())
             if window.event_count >= _EVENTS_PER_BUDGET_WINDOW:
-                window = self._windows[stream] = _BudgetWindow()
+                window = self._budget_window_by_stream[stream] = _BudgetWindow()
             has_room = window.large_event_bytes + large_by_project.total() <= self._max_large_bytes_per_window and all(
                 window.large_event_bytes_by_project[project] + size
                 <= self._max_large_bytes_per_window // _PROJECT_BUDGET_DIVISOR

@@ -190,7 +190,7 @@ class DecodedItems(msgspec.Struct, frozen=True):
     """
 
     item_indexes: Sequence[int]
-    ids: Sequence[str]
+    event_ids: Sequence[str]
     quarantine_reasons: Mapping[int, str] = msgspec.field(default_factory=dict)
 
     @classmethod
@@ -201,7 +201,7 @@ class DecodedItems(msgspec.Struct, frozen=True):
         """Return a copy with the reasons of the quarantined items `refused`."""
         return msgspec.structs.replace(self, quarantine_reasons={item.index: item.reason for item in refused})
 
-    def outcomes(self, stored: Sequence[Event], repeated: Sequence[int]) -> dict[int, ItemOutcome]:
+    def outcomes_by_position(self, stored: Sequence[Event], repeated: Sequence[int]) -> dict[int, ItemOutcome]:
         """Return the outcomes of the items by position in the body.
 
         `stored` has the events of the batch, which are the decoded events without those that were quarantined or
@@ -213,7 +213,7 @@ class DecodedItems(msgspec.Struct, frozen=True):
         }
         duplicates = set(repeated)
         number = 0
-        for position, event_id in zip(self.item_indexes, self.ids, strict=True):
+        for position, event_id in zip(self.item_indexes, self.event_ids, strict=True):
             if position in found:
                 found[position] = msgspec.structs.replace(found[position], id=event_id)
             elif number < len(stored) and stored[number].id == event_id:

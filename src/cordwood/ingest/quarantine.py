@@ -59,9 +59,9 @@ class ItemTruncator:
         self._clock_us = clock_us
         self._large_event_limiter = large
         self._remaining_daily_bytes = float(_MAX_QUARANTINED_BYTES_PER_DAY)
-        self._refilled_at_us = clock_us()
+        self._daily_bytes_refilled_at_us = clock_us()
 
-    def truncate(self, item: RefusedItem) -> RefusedItem:
+    def truncate_if_needed(self, item: RefusedItem) -> RefusedItem:
         stored_length = len(item.text) if len(item.text) <= self._max_untruncated_length else _LARGE_ITEM_EXCERPT_BYTES
         if stored_length > self._refill_daily_bytes() or not self._large_event_limiter.try_charge_text(
             QUARANTINE_STREAM.name, None, stored_length
@@ -75,8 +75,8 @@ class ItemTruncator:
 
     def _refill_daily_bytes(self) -> float:
         now_us = self._clock_us()
-        grown = max(0, now_us - self._refilled_at_us) * _MAX_QUARANTINED_BYTES_PER_DAY / _DAY_US
-        self._remaining_daily_bytes, self._refilled_at_us = (
+        grown = max(0, now_us - self._daily_bytes_refilled_at_us) * _MAX_QUARANTINED_BYTES_PER_DAY / _DAY_US
+        self._remaining_daily_bytes, self._daily_bytes_refilled_at_us = (
             min(_MAX_QUARANTINED_BYTES_PER_DAY, self._remaining_daily_bytes + grown),
             now_us,
         )

@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.ingest.event_values import texts_at
-from cordwood.model.event import ARRAY_ELEMENT_STEP, Event, EventPath, Shape, ValueKind, format_paths
+from cordwood.model.event import ARRAY_ELEMENT_STEP, Event, EventPath, EventShape, ValueKind, format_paths
 
 _DECODER_TYPES_BY_KIND: dict[ValueKind, Any] = {
     ValueKind.TEXT: str,
@@ -50,12 +50,12 @@ class _PathNode:
     """A node of the tree of paths: the kinds of values at one path, and the steps below it."""
 
     __slots__ = (
-        "bit_by_python_type",
         "bits_and_children_by_value_types",
         "cached_value_type_count",
         "children_by_step",
         "kinds",
-        "object_attributes",
+        "path_kind_bit_by_python_type",
+        "possible_object_attributes",
         "record_field_nodes",
     )
 
@@ -64,11 +64,11 @@ class _PathNode:
         self.children_by_step: dict[str, _PathNode] = {}
         # For each attribute of the decoded record that may be an object: the attribute's name, the index of its path in
         # `ShapeDecoder._object_paths`, and its node.
-        self.object_attributes: list[tuple[str, int, _PathNode]] = []
+        self.possible_object_attributes: list[tuple[str, int, _PathNode]] = []
         # The nodes of the fields of the record, in the order of its attributes.
         self.record_field_nodes: list[_PathNode] = []
         # By the Python type of a decoded value: the bit that stands for this path with this kind of value.
-        self.bit_by_python_type: dict[type, int] = {}
+        self.path_kind_bit_by_python_type: dict[type, int] = {}
         # A cache by type pattern, which is the tuple of the types of a record's values. It has the union of the values'
         # bits, and the fields whose values contain further values.
         self.bits_and_children_by_value_types: dict[
@@ -81,7 +81,7 @@ class _PathNode:
 
     def path_kind_bits_of_value(self, value: Any) -> int:
         """Return the bit mask of the pairs of path and kind found in a value, including all values inside it."""
-        found = self.bit_by_python_type.get(type(value), 0)
+        found = self.path_kind_bit_by_python_type.get(type(value), 0)
         if isinstance(value, msgspec.Struct):
             found |= self.path_kind_bits_of_record(value)
         elif isinstance(value, list) and ARRAY_ELEMENT_STEP in self.children_by_step:
@@ -102,7 +102,7 @@ class _PathNode:
         found = 0
         within = []
         for place, (child, type_) in enumerate(zip(self.record_field_nodes, types, strict=True)):
-            found |= child.bit_by_python_type.get(type_, 0)
+            found |= child.path_kind_bit_by_python_type.get(type_, 0)
             if type_ is list or issubclass(type_, msgspec.Struct):
                 within.append((place, child))
         self.cached_value_type_count += len(types)
@@ -121,15 +121,15 @@ class ShapeDecoder:
 
     def __init__(
         self,
-        shape: Shape,
+        shape: EventShape,
         built: float,
         nulls: Collection[EventPath] = (),
         needed: Collection[EventPath] = (),
         projects: ProjectShapes | None = None,
     ) -> None:
-        self.shape_version_and_null_count = (shape.version, len(nulls))
+        self.shape_version_and_null_path_count = (shape.version, len(nulls))
         self.built_at = built
-        self.path_count = len(shape.kinds) + len(nulls)
+        self.path_count = len(shape.value_kinds_by_path) + len(nulls)
         # The projects whose shape has every path and kind of this decoder. An event of such a project adds nothing to
         # the project's shape, so it is not inspected.
         self.projects_with_all_paths: set[str] = set()
@@ -137,16 +137,18 @@ class ShapeDecoder:
         self.all_path_kind_bits = 0
         self._project_shapes = projects
         self._object_paths: list[EventPath] = [("metadata",)]
-        self._formatted_paths_by_indexes: dict[tuple[int, ...], str] = {}
+        self._formatted_paths_by_object_indexes: dict[tuple[int, ...], str] = {}
         root = _build_path_tree(shape, nulls)
         self._extras_root = root
         self._metadata_root = root.children_by_step.pop("metadata", _PathNode())
         self._accepts_project_field = "project" in root.children_by_step
-        self._project_bit = self._register_bit(("project",), ValueKind.TEXT) if self._accepts_project_field else 0
+        self._project_path_kind_bit = (
+            self._register_bit(("project",), ValueKind.TEXT) if self._accepts_project_field else 0
+        )
         self._metadata_decoder = msgspec.json.Decoder(self._build_value_type(self._metadata_root, ("metadata",)))
         self._extras_decoder = msgspec.json.Decoder(self._build_record_type(root, ()))
         self.required_paths = needed
-        self._required_attribute_names = [_attribute_names_on_path(self._metadata_root, path[1:]) for path in needed]
+        self._required_attribute_paths = [_attribute_names_on_path(self._metadata_root, path[1:]) for path in needed]
         self._attribute_names_by_path: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def object_paths(self, event: Event, *, is_complete: bool = True) -> str | None:
@@ -174,9 +176,9 @@ class ShapeDecoder:
 
     def _has_required_values(self, metadata: object) -> bool:
         return (
-            not self._required_attribute_names
+            not self._required_attribute_paths
             or metadata is None
-            or all(_has_value(metadata, way) for way in self._required_attribute_names)
+            or all(_has_value(metadata, way) for way in self._required_attribute_paths)
         )
 
     def object_paths_of_records(self, records: DecodedMetadataAndExtras) -> str:
@@ -189,13 +191,13 @@ class ShapeDecoder:
         if extras is not None:
             _collect_object_indexes(self._extras_root, extras, found)
         key = tuple(found)
-        written = self._formatted_paths_by_indexes.get(key)
+        written = self._formatted_paths_by_object_indexes.get(key)
         return self._format_object_paths(key) if written is None else written
 
     def path_kind_bits(self, event: Event, records: DecodedMetadataAndExtras) -> int:
         """Return the paths and kinds of a decoded event as a bit set, with a bit for each pair of path and kind."""
         metadata, extras = records
-        found = self._project_bit if event.project is not None else 0
+        found = self._project_path_kind_bit if event.project is not None else 0
         if metadata is not None:
             found |= self._metadata_root.path_kind_bits_of_value(metadata)
         if extras is not None:
@@ -223,9 +225,11 @@ class ShapeDecoder:
         return bit
 
     def _format_object_paths(self, key: tuple[int, ...]) -> str:
-        if len(self._formatted_paths_by_indexes) > _MAX_CACHED_PATH_LISTS:
-            self._formatted_paths_by_indexes.clear()
-        written = self._formatted_paths_by_indexes[key] = format_paths(self._object_paths[place] for place in key)
+        if len(self._formatted_paths_by_object_indexes) > _MAX_CACHED_PATH_LISTS:
+            self._formatted_paths_by_object_indexes.clear()
+        written = self._formatted_paths_by_object_indexes[key] = format_paths(
+            self._object_paths[place] for place in key
+        )
         return written
 
     def _build_value_type(self, node: _PathNode, path: EventPath) -> Any:
@@ -235,14 +239,14 @@ class ShapeDecoder:
             bit = self._register_bit(path, kind)
             if kind is ValueKind.OBJECT:
                 record = self._build_record_type(node, path)
-                node.bit_by_python_type[record] = bit
+                node.path_kind_bit_by_python_type[record] = bit
                 union |= record
             elif kind is ValueKind.ARRAY:
                 element = self._build_value_type(node.get_or_add_child(ARRAY_ELEMENT_STEP), (*path, ARRAY_ELEMENT_STEP))
-                node.bit_by_python_type[list] = bit
+                node.path_kind_bit_by_python_type[list] = bit
                 union |= list[element]  # type: ignore[valid-type]
             else:
-                node.bit_by_python_type |= dict.fromkeys(_PYTHON_TYPES_BY_KIND[kind], bit)
+                node.path_kind_bit_by_python_type |= dict.fromkeys(_PYTHON_TYPES_BY_KIND[kind], bit)
                 union |= _DECODER_TYPES_BY_KIND[kind]
         return union
 
@@ -250,7 +254,9 @@ class ShapeDecoder:
         attributes = {f"f{place}": name for place, name in enumerate(node.children_by_step) if _can_be_field(name)}
         for attribute, name in attributes.items():
             if ValueKind.OBJECT in node.children_by_step[name].kinds and ARRAY_ELEMENT_STEP not in path:
-                node.object_attributes.append((attribute, len(self._object_paths), node.children_by_step[name]))
+                node.possible_object_attributes.append(
+                    (attribute, len(self._object_paths), node.children_by_step[name])
+                )
                 self._object_paths.append((*path, name))
         node.record_field_nodes = [node.children_by_step[name] for name in attributes.values()]
         fields = [
@@ -290,21 +296,21 @@ def _has_value(record: object, attributes: Sequence[str]) -> bool:
 
 
 def _collect_object_indexes(node: _PathNode, record: Any, found: list[int]) -> None:
-    for attribute, place, child in node.object_attributes:
+    for attribute, place, child in node.possible_object_attributes:
         value = getattr(record, attribute)
         if isinstance(value, msgspec.Struct):
             found.append(place)
-            if child.object_attributes:
+            if child.possible_object_attributes:
                 _collect_object_indexes(child, value, found)
 
 
-def _build_path_tree(shape: Shape, nulls: Collection[EventPath]) -> _PathNode:
+def _build_path_tree(shape: EventShape, nulls: Collection[EventPath]) -> _PathNode:
     root = _PathNode()
-    for path in (*nulls, *shape.kinds):
+    for path in (*nulls, *shape.value_kinds_by_path):
         node = root
         for name in path:
             node = node.get_or_add_child(name)
-        node.kinds = shape.kinds.get(path, frozenset())
+        node.kinds = shape.value_kinds_by_path.get(path, frozenset())
     return root
 
 
@@ -347,14 +353,14 @@ class ProjectDecoderCache:
             now = time.monotonic()
             if uses < _MIN_EVENTS_TO_BUILD_DECODER or now < self._next_build_at:
                 return None
-            return self._build(key, projects, nulls, now)
+            return self._build_decoder(key, projects, nulls, now)
 
-    def _build(
+    def _build_decoder(
         self, key: DecoderKey, projects: ProjectShapes, nulls: Collection[EventPath], now: float
     ) -> ShapeDecoder:
         _, bits, needed = key
         kinds = projects.kinds_of_bit_set(bits)
-        decoder = ShapeDecoder(Shape().merged_with_kinds(kinds), now, nulls, needed)
+        decoder = ShapeDecoder(EventShape().merged_with_kinds(kinds), now, nulls, needed)
         self._next_build_at = time.monotonic() + (time.monotonic() - now) / _MAX_BUILD_TIME_SHARE
         self._event_counts_by_key.pop(key, None)
         self._decoders_by_key[key] = decoder

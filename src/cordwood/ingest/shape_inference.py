@@ -28,9 +28,9 @@ from cordwood.ingest.shape_decoder import (
     ShapeDecoder,
 )
 from cordwood.model.definitions import Stream
-from cordwood.model.event import NO_VALUE_KINDS, Event, EventPath, Shape, ValueKind, ValueKindsByPath, format_paths
+from cordwood.model.event import NO_VALUE_KINDS, Event, EventPath, EventShape, ValueKind, ValueKindsByPath, format_paths
 
-_UNLISTED_PATHS_MARKER_PAIR: Final[PathAndKind] = ((), ValueKind.UNLISTED)
+_UNLISTED_PATHS_MARKER_PAIR: Final[PathAndKind] = ((), ValueKind.UNLISTED_DESCENDANTS)
 
 
 class ProjectShapeAdditions:
@@ -42,15 +42,15 @@ class ProjectShapeAdditions:
     def __init__(self, shapes: ProjectShapes, project_path: Sequence[str], max_of_an_event: int) -> None:
         self.project_shapes = shapes
         self._max_new_pairs_per_event = max_of_an_event
-        self._project_path = tuple(project_path)
-        self._known_bits_by_project: dict[str, int] = {}
-        self._added_bits_by_project: dict[str, int] = {}
+        self._project_field_path = tuple(project_path)
+        self._known_path_kind_bits_by_project: dict[str, int] = {}
+        self._added_path_kind_bits_by_project: dict[str, int] = {}
 
     @property
     def kinds_by_project(self) -> KindsByProject:
         return {
             project: self.project_shapes.kinds_of_bit_set(bits)
-            for project, bits in self._added_bits_by_project.items()
+            for project, bits in self._added_path_kind_bits_by_project.items()
             if bits
         }
 
@@ -72,8 +72,8 @@ class ProjectShapeAdditions:
             and project is not None
         ):
             self._add_event_unless_covered(project, event, records, matching_decoder)
-        if self._project_path:
-            for other in matching_decoder.texts_at_path(event, records, self._project_path):
+        if self._project_field_path:
+            for other in matching_decoder.texts_at_path(event, records, self._project_field_path):
                 if other != project and other not in stream_decoder.projects_with_all_paths:
                     self._add_event_to_other_project(other, event, stream_decoder)
 
@@ -103,7 +103,7 @@ class ProjectShapeAdditions:
         }
 
     def _projects_of_event(self, event: Event) -> set[str]:
-        projects = set(texts_at(event.metadata, self._project_path)) if self._project_path else set()
+        projects = set(texts_at(event.metadata, self._project_field_path)) if self._project_field_path else set()
         return projects if event.project is None else projects | {event.project}
 
     def _add_event_unless_covered(
@@ -121,7 +121,7 @@ class ProjectShapeAdditions:
             return
         if new.bit_count() > self._max_new_pairs(known_bits):
             new = self._bits_of_shortest_paths(
-                [self.project_shapes.pairs[place] for place in set_bit_positions(new)], known_bits
+                [self.project_shapes.path_kind_pairs[place] for place in set_bit_positions(new)], known_bits
             )
         self._add_bits_to_project(key, known_bits, new)
 
@@ -135,7 +135,7 @@ class ProjectShapeAdditions:
 
     def _shape_key_and_bits(self, project: str) -> tuple[str, int]:
         key = project if self.project_shapes.can_store_project(project) else OTHER_PROJECTS_KEY
-        known_bits = self._known_bits_by_project.get(key)
+        known_bits = self._known_path_kind_bits_by_project.get(key)
         return key, self.project_shapes.bit_set_of_project(key) if known_bits is None else known_bits
 
     def _is_shape_full(self, known_bits: int) -> bool:
@@ -162,8 +162,10 @@ class ProjectShapeAdditions:
 
     def _add_bits_to_project(self, key: str, known_bits: int, bits: int) -> int:
         if bits & ~known_bits:
-            self._known_bits_by_project[key] = known_bits | bits
-            self._added_bits_by_project[key] = self._added_bits_by_project.get(key, 0) | (bits & ~known_bits)
+            self._known_path_kind_bits_by_project[key] = known_bits | bits
+            self._added_path_kind_bits_by_project[key] = self._added_path_kind_bits_by_project.get(key, 0) | (
+                bits & ~known_bits
+            )
         return known_bits | bits
 
     def _is_listed_for_project(self, known_bits: int, path: EventPath, kinds: Collection[ValueKind]) -> bool:
@@ -188,7 +190,7 @@ _MIN_SECONDS_BETWEEN_REBUILDS = 1.0
 # After these numbers of mismatching events in a batch, the decoder is rebuilt with the paths that they added.
 _MISMATCH_COUNTS_FOR_REBUILD = frozenset({16, 128, 1024})
 
-_UNLISTED, _UNSURE = frozenset({ValueKind.UNLISTED}), frozenset({ValueKind.UNSURE})
+_UNLISTED, _UNSURE = frozenset({ValueKind.UNLISTED_DESCENDANTS}), frozenset({ValueKind.UNSURE_KINDS})
 
 
 class InferredShapes(msgspec.Struct, frozen=True):
@@ -207,22 +209,22 @@ class ShapeInferrer:
 
     def __init__(
         self,
-        shapes: Callable[[], Mapping[str, Shape]],
+        shapes: Callable[[], Mapping[str, EventShape]],
         projects: Callable[[], Mapping[str, ProjectShapes]] = dict,
     ) -> None:
-        self._get_stream_shapes = shapes
-        self._get_project_shapes = projects
-        self._decoders: dict[str, ShapeDecoder] = {}
+        self._get_shapes_by_stream = shapes
+        self._get_project_shapes_by_stream = projects
+        self._decoder_by_stream: dict[str, ShapeDecoder] = {}
         self._project_decoder_cache = ProjectDecoderCache()
         # By stream, the paths that had only null values. They are not listed in the shape, but decoders must accept
         # them.
         self._null_paths_by_stream: dict[str, set[EventPath]] = {}
 
-    def infer(
+    def infer_shapes(
         self, stream: Stream, events: Sequence[Event], derived_fields: DerivedFields = NO_DERIVED_FIELDS
     ) -> InferredShapes:
         """Return the events, each with the paths of its objects, and the paths and kinds that are new."""
-        projects = self._get_project_shapes().get(stream.name)
+        projects = self._get_project_shapes_by_stream().get(stream.name)
         additions = (
             ProjectShapeAdditions(projects, stream.project_at, MAX_NEW_PATHS_PER_EVENT)
             if projects is not None
@@ -244,8 +246,8 @@ class ShapeInferrer:
         derived_fields: DerivedFields,
         additions: ProjectShapeAdditions | None,
     ) -> tuple[list[Event], ValueKindsByPath]:
-        mismatches = _MismatchingEvents(self._get_stream_shapes().get(stream, Shape()), additions)
-        decoder = self._current_decoder(stream, mismatches.shape, derived_fields.paths)
+        mismatches = _MismatchingEvents(self._get_shapes_by_stream().get(stream, EventShape()), additions)
+        decoder = self._current_decoder(stream, mismatches.stream_shape, derived_fields.paths)
         projects = None if additions is None else additions.project_shapes
         batch_decoders = BatchProjectDecoders(
             self._project_decoder_cache,
@@ -278,11 +280,11 @@ class ShapeInferrer:
             return before
         nulls = self._null_paths_by_stream.get(stream, set()) | mismatches.null_paths
         return ShapeDecoder(
-            mismatches.shape.merged_with_kinds(new),
+            mismatches.stream_shape.merged_with_kinds(new),
             before.built_at,
             nulls,
             before.required_paths,
-            self._get_project_shapes().get(stream),
+            self._get_project_shapes_by_stream().get(stream),
         )
 
     def _add_null_paths_within_limits(self, stream: str, found: set[EventPath]) -> None:
@@ -290,18 +292,18 @@ class ShapeInferrer:
         room = min(MAX_NULL_PATHS_PER_STREAM - len(nulls), MAX_NEW_NULL_PATHS_PER_BATCH)
         nulls.update(sorted(found - nulls, key=len)[: max(0, room)])
 
-    def _current_decoder(self, stream: str, shape: Shape, needed: tuple[EventPath, ...]) -> ShapeDecoder:
-        decoder = self._decoders.get(stream)
+    def _current_decoder(self, stream: str, shape: EventShape, needed: tuple[EventPath, ...]) -> ShapeDecoder:
+        decoder = self._decoder_by_stream.get(stream)
         nulls = self._null_paths_by_stream.get(stream, set())
         now = time.monotonic()
-        is_old = decoder is not None and decoder.shape_version_and_null_count != (shape.version, len(nulls))
+        is_old = decoder is not None and decoder.shape_version_and_null_path_count != (shape.version, len(nulls))
         if (
             decoder is None
             or decoder.required_paths != needed
             or (is_old and now - decoder.built_at > _MIN_SECONDS_BETWEEN_REBUILDS)
         ):
-            decoder = ShapeDecoder(shape, now, set(nulls), needed, self._get_project_shapes().get(stream))
-            self._decoders[stream] = decoder
+            decoder = ShapeDecoder(shape, now, set(nulls), needed, self._get_project_shapes_by_stream().get(stream))
+            self._decoder_by_stream[stream] = decoder
         return decoder
 
 
@@ -316,7 +318,7 @@ def _decode_with_derived_fields(
     matching_decoder, records = _first_matching_decoder(posted, decoders, is_complete=False)
     if records is not None or not derived_fields.paths:
         return posted, matching_decoder, records
-    event = derived_fields.fill(posted)
+    event = derived_fields.fill_missing_fields(posted)
     return event, *_first_matching_decoder(event, decoders, is_complete=True)
 
 
@@ -345,10 +347,10 @@ def _record_matching_event(
 class _MismatchingEvents:
     """The events of a batch that do not match the stream's shape, and the paths that they add to this shape."""
 
-    def __init__(self, shape: Shape, additions: ProjectShapeAdditions | None) -> None:
-        self.shape = shape
+    def __init__(self, shape: EventShape, additions: ProjectShapeAdditions | None) -> None:
+        self.stream_shape = shape
         self.event_count = 0
-        self._additions = additions
+        self._project_shape_additions = additions
         self._found_kinds_by_path: MutableKindsByPath = {}
         # The parents of paths that were not listed. Such a path is too long, or was beyond the limit of its event or
         # project.
@@ -371,8 +373,8 @@ class _MismatchingEvents:
         self._parents_of_unlisted_paths |= collect_paths(event, event_kinds, objects)
         allowed = (
             event_kinds
-            if self._additions is None
-            else self._additions.add_mismatching_event(event, event_kinds, self._is_listed)
+            if self._project_shape_additions is None
+            else self._project_shape_additions.add_mismatching_event(event, event_kinds, self._is_listed)
         )
         added = {path: allowed[path] for path in self._paths_within_limit(allowed)}
         for path, kinds in added.items():
@@ -388,7 +390,7 @@ class _MismatchingEvents:
         If a new path exceeds the limits, its nearest ancestor in the shape is marked instead. The mark says that paths
         below the ancestor are not listed.
         """
-        known_kinds = self.shape.kinds
+        known_kinds = self.stream_shape.value_kinds_by_path
         new = {
             path: frozenset(kinds) - known_kinds.get(path, NO_VALUE_KINDS)
             for path, kinds in self._found_kinds_by_path.items()
@@ -398,24 +400,30 @@ class _MismatchingEvents:
         learnt = {path: kinds for path, kinds in new.items() if kinds and (path in known_kinds or path in listed)}
         marked = self._nearest_listed_ancestors(listed, unknown)
         unsure = {
-            path: _UNSURE for path in listed if _is_below_any(path, marked | self.shape.paths_with_unlisted_descendants)
+            path: _UNSURE
+            for path in listed
+            if _is_below_any(path, marked | self.stream_shape.paths_with_unlisted_descendants)
         }
         return _merge_kinds(
-            learnt, unsure, dict.fromkeys(marked - self.shape.paths_with_unlisted_descendants, _UNLISTED)
+            learnt, unsure, dict.fromkeys(marked - self.stream_shape.paths_with_unlisted_descendants, _UNLISTED)
         )
 
     def _nearest_listed_ancestors(self, listed: Collection[EventPath], unknown: Iterable[EventPath]) -> set[EventPath]:
         """Return the paths to mark: the nearest listed ancestor of each path that the limits keep out of the shape."""
         below = self._parents_of_unlisted_paths.union(path[:-1] for path in unknown if path not in listed)
-        return {_nearest_listed_path(path, listed, self.shape.kinds) for path in below}
+        return {_nearest_listed_path(path, listed, self.stream_shape.value_kinds_by_path) for path in below}
 
     def _is_listed(self, path: EventPath) -> bool:
-        return path in self.shape.kinds or bool(self._found_kinds_by_path.get(path))
+        return path in self.stream_shape.value_kinds_by_path or bool(self._found_kinds_by_path.get(path))
 
     def _paths_within_limit(self, event_kinds: MutableKindsByPath) -> Iterable[EventPath]:
         if len(event_kinds) <= MAX_NEW_PATHS_PER_EVENT:
             return event_kinds
-        new = [path for path in event_kinds if path not in self.shape.kinds and path not in self._found_kinds_by_path]
+        new = [
+            path
+            for path in event_kinds
+            if path not in self.stream_shape.value_kinds_by_path and path not in self._found_kinds_by_path
+        ]
         too_many = frozenset(sorted(new, key=len)[MAX_NEW_PATHS_PER_EVENT:])
         return [path for path in event_kinds if path not in too_many]
 

@@ -34,7 +34,7 @@ _MAX_SAMPLE_LINES: Final = 200
 _MAX_SAMPLE_LINE_LENGTH: Final = 64 * 1024
 
 
-class Confidence(IntEnum):
+class FormatConfidence(IntEnum):
     POSSIBLE = 1
     LIKELY = 2
     CERTAIN = 3
@@ -51,8 +51,8 @@ class PossibleFormat(msgspec.Struct, frozen=True):
     """
 
     name: str
-    title: str
-    confidence: Confidence
+    display_name: str
+    confidence: FormatConfidence
     reason: str
 
 
@@ -98,11 +98,11 @@ def detect_possible_formats(sample: FileSample) -> list[PossibleFormat]:
     return sorted(found, key=lambda finding: -finding.confidence)
 
 
-def _confidence_from_match_share(matches: int, lines: int) -> Confidence | None:
+def _confidence_from_match_share(matches: int, lines: int) -> FormatConfidence | None:
     """Return the confidence in a format if `matches` of `lines` lines have it; None if fewer than half have it."""
     if not matches or matches * 2 < lines:
         return None
-    return Confidence.CERTAIN if matches == lines else Confidence.LIKELY
+    return FormatConfidence.CERTAIN if matches == lines else FormatConfidence.LIKELY
 
 
 def _matching_lines_reason(matches: int, lines: int) -> str:
@@ -112,7 +112,7 @@ def _matching_lines_reason(matches: int, lines: int) -> str:
 def _detect_parquet(sample: FileSample) -> PossibleFormat | None:
     if not sample.data.startswith(b"PAR1"):
         return None
-    return PossibleFormat("parquet", "Parquet", Confidence.CERTAIN, "The file begins with PAR1.")
+    return PossibleFormat("parquet", "Parquet", FormatConfidence.CERTAIN, "The file begins with PAR1.")
 
 
 def _detect_binary(sample: FileSample) -> PossibleFormat | None:
@@ -120,8 +120,10 @@ def _detect_binary(sample: FileSample) -> PossibleFormat | None:
         return None
     if sample.data.startswith(UTF_16_BYTE_ORDER_MARKS):
         reason = "The file begins with the mark of UTF-16. Convert it: iconv -f utf-16 -t utf-8."
-        return PossibleFormat("binary", "UTF-16 text", Confidence.CERTAIN, reason)
-    return PossibleFormat("binary", "binary data", Confidence.CERTAIN, "The file has zero bytes, so it is not a text.")
+        return PossibleFormat("binary", "UTF-16 text", FormatConfidence.CERTAIN, reason)
+    return PossibleFormat(
+        "binary", "binary data", FormatConfidence.CERTAIN, "The file has zero bytes, so it is not a text."
+    )
 
 
 _JOURNAL_FIELD_PATTERN: Final = re.compile(r"(__CURSOR|__REALTIME_TIMESTAMP|__MONOTONIC_TIMESTAMP|_BOOT_ID)=\S")
@@ -132,7 +134,7 @@ def _detect_journald(sample: FileSample) -> PossibleFormat | None:
     if found is None:
         return None
     return PossibleFormat(
-        "journald", "journald export", Confidence.CERTAIN, f"The file begins with the field {found[1]}."
+        "journald", "journald export", FormatConfidence.CERTAIN, f"The file begins with the field {found[1]}."
     )
 
 
@@ -146,14 +148,14 @@ def _detect_otlp(sample: FileSample) -> PossibleFormat | None:
     found = _OTLP_DOCUMENT_START_PATTERN.match(sample.text)
     if found is None:
         return None
-    return PossibleFormat("otlp", "OTLP in JSON", Confidence.CERTAIN, f"The document begins with {found[1]}.")
+    return PossibleFormat("otlp", "OTLP in JSON", FormatConfidence.CERTAIN, f"The document begins with {found[1]}.")
 
 
 def _detect_loki(sample: FileSample) -> PossibleFormat | None:
     if _LOKI_PUSH_START_PATTERN.match(sample.text) is None:
         return None
     return PossibleFormat(
-        "loki", "Loki push in JSON", Confidence.CERTAIN, "The document has streams with labels or values."
+        "loki", "Loki push in JSON", FormatConfidence.CERTAIN, "The document has streams with labels or values."
     )
 
 
@@ -168,7 +170,7 @@ def _detect_elasticsearch(sample: FileSample) -> PossibleFormat | None:
     if not bytes(about).startswith(b"{") or len(sample.line_objects) < 2:
         return None
     reason = f"The first line is the action {action}, and a document follows it."
-    return PossibleFormat("elasticsearch", "Elasticsearch bulk", Confidence.CERTAIN, reason)
+    return PossibleFormat("elasticsearch", "Elasticsearch bulk", FormatConfidence.CERTAIN, reason)
 
 
 def _detect_ndjson(sample: FileSample) -> PossibleFormat | None:
@@ -190,16 +192,16 @@ def _detect_json(sample: FileSample) -> PossibleFormat | None:
     title = "a JSON array" if start == "[" else "a JSON object"
     count, broken = _count_json_items(sample)
     if broken is not None:
-        return PossibleFormat("json", title, Confidence.LIKELY, broken) if count else None
+        return PossibleFormat("json", title, FormatConfidence.LIKELY, broken) if count else None
     if not sample.is_whole_file and not count:
         return PossibleFormat(
-            "json", title, Confidence.POSSIBLE, "Its first item is longer than the part that was read."
+            "json", title, FormatConfidence.POSSIBLE, "Its first item is longer than the part that was read."
         )
     if start == "{" and count > 1 and None not in sample.line_objects:
         # Objects on separate lines are NDJSON, which `_detect_ndjson` reports.
         return None
     reason = "It is JSON." if count == 1 else f"The first {count} items are JSON."
-    return PossibleFormat("json", title, Confidence.CERTAIN, reason)
+    return PossibleFormat("json", title, FormatConfidence.CERTAIN, reason)
 
 
 def _count_json_items(sample: FileSample) -> tuple[int, str | None]:
@@ -285,16 +287,18 @@ def _detect_csv(sample: FileSample) -> PossibleFormat | None:
     between = f"{columns} columns between {_DELIMITER_NAMES[delimiter]}"
     if not all(_COLUMN_NAME_PATTERN.fullmatch(name.strip()) for name in header.cells):
         reason = f"It has {between}, but its first line does not look like names of columns."
-        return PossibleFormat("csv", "CSV", Confidence.POSSIBLE, reason)
+        return PossibleFormat("csv", "CSV", FormatConfidence.POSSIBLE, reason)
     is_usual = share == 1 and any(name.strip().lower() in _TYPICAL_CSV_COLUMN_NAMES for name in header.cells)
-    confidence = Confidence.CERTAIN if is_usual else Confidence.LIKELY if share > 0.9 else Confidence.POSSIBLE
+    confidence = (
+        FormatConfidence.CERTAIN if is_usual else FormatConfidence.LIKELY if share > 0.9 else FormatConfidence.POSSIBLE
+    )
     return PossibleFormat("csv", "CSV", confidence, f"It has {between}: {', '.join(header.cells[:8])}.")
 
 
 def _detect_lines(sample: FileSample) -> PossibleFormat | None:
     if not sample.lines or b"\0" in sample.data:
         return None
-    return PossibleFormat("lines", "plain lines", Confidence.POSSIBLE, "Any text can be read as lines.")
+    return PossibleFormat("lines", "plain lines", FormatConfidence.POSSIBLE, "Any text can be read as lines.")
 
 
 # The detectors. If two formats have equal confidence, the format of the earlier detector comes first.

@@ -120,7 +120,7 @@ class StreamTransforms:
         self._hash_key = hash_key
         self._max_added_bytes = max_added_bytes
         # The key is the name of a stream, so the number of entries is at most that of the streams in the catalog.
-        self._compiled_by_stream: dict[str, tuple[Stream, CompiledTransforms]] = {}
+        self._compiled_transforms_by_stream: dict[str, tuple[Stream, CompiledTransforms]] = {}
 
     def apply(
         self, stream: Stream, events: list[Event], parsed: ParsedBody
@@ -131,9 +131,12 @@ class StreamTransforms:
         """
         if not stream.transforms:
             return events, {}
-        known = self._compiled_by_stream.get(stream.name)
+        known = self._compiled_transforms_by_stream.get(stream.name)
         if known is None or known[0].transforms is not stream.transforms:
-            known = self._compiled_by_stream[stream.name] = (stream, CompiledTransforms(stream, self._hash_key))
+            known = self._compiled_transforms_by_stream[stream.name] = (
+                stream,
+                CompiledTransforms(stream, self._hash_key),
+            )
         counts: Counter[tuple[str, str]] = Counter()
         changed = []
         added_bytes = 0
@@ -173,10 +176,10 @@ class CompiledTransforms:
     """The compiled transforms of one stream. `hash_key` is the secret with which this installation hashes values."""
 
     def __init__(self, stream: Stream, hash_key: bytes) -> None:
-        self._steps = [
+        self._names_predicates_and_steps = [
             (
                 f"{number} {one.action}",
-                compile_event_predicate(one.where) if one.where else None,
+                compile_event_predicate(one.lql_filter) if one.lql_filter else None,
                 _compile_step(one, hash_key),
             )
             for number, one in enumerate(stream.transforms, 1)
@@ -190,7 +193,7 @@ class CompiledTransforms:
             # The event is nested too deeply to be decoded or stored. The validation will quarantine it for this reason.
             counts["", "unreadable"] += 1
             return event
-        for name, matches, step in self._steps:
+        for name, matches, step in self._names_predicates_and_steps:
             if matches is not None and not matches(draft.read_values):
                 continue
             changed = step(draft)
@@ -203,22 +206,26 @@ class CompiledTransforms:
 
 def _compile_step(transform: Transform, hash_key: bytes) -> TransformStep:
     match transform.action:
-        case TransformAction.DROP:
+        case TransformAction.DROP_EVENT:
             return lambda _: None
         case TransformAction.SAMPLE:
-            return lambda draft: False if _sampling_fraction(draft.original_event.id) < transform.rate else None
-        case TransformAction.REMOVE:
-            return lambda draft: sum(_remove_field(draft, path) for path in transform.fields) > 0
+            return lambda draft: (
+                False if _sampling_fraction(draft.original_event.id) < transform.sampled_fraction else None
+            )
+        case TransformAction.REMOVE_FIELDS:
+            return lambda draft: sum(_remove_field(draft, path) for path in transform.removed_or_hashed_fields) > 0
         case TransformAction.HASH:
-            return lambda draft: sum(_hash_field(draft, path, hash_key) for path in transform.fields) > 0
+            return lambda draft: (
+                sum(_hash_field(draft, path, hash_key) for path in transform.removed_or_hashed_fields) > 0
+            )
         case TransformAction.COPY | TransformAction.RENAME:
             is_move = transform.action is TransformAction.RENAME
             return lambda draft: (
                 sum(_copy_field(draft, *move, is_move=is_move) for move in transform.source_and_target_fields) > 0
             )
-        case TransformAction.MESSAGE:
+        case TransformAction.SET_MESSAGE:
             return lambda draft: draft.write_value(
-                ("event_message",), _fill_message_template(transform.template, draft)
+                ("event_message",), _fill_message_template(transform.message_template, draft)
             )
         case TransformAction.ENRICH:
             return lambda draft: _enrich_event(draft, transform)

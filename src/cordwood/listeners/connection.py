@@ -40,7 +40,7 @@ class LimitedConnection(Protocol):
     waiting_since: float | None
 
     @property
-    def address(self) -> str:
+    def peer_address(self) -> str:
         """The host of the sender."""
 
     def abort(self) -> None:
@@ -69,9 +69,9 @@ class ConnectionBudget:
 
         If a limit is reached, another connection is closed to make room.
         """
-        own = connection.address
+        own = connection.peer_address
         if self._connection_counts_by_address[own] >= self._max_connections_per_address:
-            self._evict_connection(one for one in self._open_connections if one.address == own)
+            self._evict_connection(one for one in self._open_connections if one.peer_address == own)
         elif len(self._open_connections) >= self._max_connections:
             self._evict_connection(self._open_connections)
         if (
@@ -88,9 +88,9 @@ class ConnectionBudget:
     def discard(self, connection: LimitedConnection) -> None:
         if connection in self._open_connections:
             del self._open_connections[connection]
-            self._connection_counts_by_address[connection.address] -= 1
-            if not self._connection_counts_by_address[connection.address]:
-                del self._connection_counts_by_address[connection.address]
+            self._connection_counts_by_address[connection.peer_address] -= 1
+            if not self._connection_counts_by_address[connection.peer_address]:
+                del self._connection_counts_by_address[connection.peer_address]
 
     def close_overdue_connections(self) -> None:
         """Close each connection whose sender has kept the service waiting too long."""
@@ -128,7 +128,11 @@ class ConnectionBudget:
             self._abort(
                 max(
                     waiting,
-                    key=lambda one: (not one.has_sent_valid_message, held[one.address], -(one.waiting_since or 0.0)),
+                    key=lambda one: (
+                        not one.has_sent_valid_message,
+                        held[one.peer_address],
+                        -(one.waiting_since or 0.0),
+                    ),
                 )
             )
 
@@ -176,11 +180,11 @@ class SenderConnection(asyncio.Protocol):
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._accepted_socket = accepted
-        self._budget = budget
+        self._connection_budget = budget
         self._handle_connection = handle
         self._on_end = at_end
-        self._tls = tls
-        self._unread = bytearray()
+        self._tls_context = tls
+        self._unread_data = bytearray()
         self._data_or_end_event = asyncio.Event()
         self._writable_event = asyncio.Event()
         self._writable_event.set()
@@ -188,7 +192,7 @@ class SenderConnection(asyncio.Protocol):
         self.is_aborted = False
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
-        self.address = _peer_host(accepted)
+        self.peer_address = _peer_host(accepted)
         self.is_stopping = False
         self.has_sent_valid_message = False
         self.opened_at = time.monotonic()
@@ -198,7 +202,7 @@ class SenderConnection(asyncio.Protocol):
 
     def start(self) -> bool:
         """Start reading; if there are too many connections, close this one and return False."""
-        if not self._budget.add(self):
+        if not self._connection_budget.add(self):
             self._accepted_socket.close()
             return False
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -208,9 +212,9 @@ class SenderConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        self._unread += data
+        self._unread_data += data
         self._data_or_end_event.set()
-        if len(self._unread) >= MAX_UNREAD_BYTES and self._transport is not None and not self._is_paused:
+        if len(self._unread_data) >= MAX_UNREAD_BYTES and self._transport is not None and not self._is_paused:
             self._is_paused = True
             self._transport.pause_reading()
 
@@ -219,10 +223,10 @@ class SenderConnection(asyncio.Protocol):
         self._data_or_end_event.set()
         # A connection without TLS stays open for writing, so that its last events can be acknowledged before it is
         # closed.
-        return self._tls is None
+        return self._tls_context is None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._budget.discard(self)
+        self._connection_budget.discard(self)
         self._has_ended = True
         self._data_or_end_event.set()
         self._writable_event.set()
@@ -248,20 +252,20 @@ class SenderConnection(asyncio.Protocol):
 
         Return False if there is no more data, because the sender has ended the connection or the service stops.
         """
-        while not (self._unread or self._has_ended or self.is_aborted):
+        while not (self._unread_data or self._has_ended or self.is_aborted):
             self._data_or_end_event.clear()
             await self._wait_for_sender(self._data_or_end_event)
         if self.is_aborted:
             raise ConnectionAbortedByServerError
-        return bool(self._unread)
+        return bool(self._unread_data)
 
     @property
     def unread_bytes(self) -> int:
-        return len(self._unread)
+        return len(self._unread_data)
 
     def take_unread(self) -> bytes:
         """Return the data that has arrived, and empty the buffer. Reading resumes if it was paused."""
-        data, self._unread = bytes(self._unread), bytearray()
+        data, self._unread_data = bytes(self._unread_data), bytearray()
         if self._is_paused and self._transport is not None and not self._has_ended:
             self._is_paused = False
             self._transport.resume_reading()
@@ -296,7 +300,7 @@ class SenderConnection(asyncio.Protocol):
         if self._task is not None:
             await asyncio.wait([self._task])
 
-    def cancel(self) -> None:
+    def abandon_unstored_events(self) -> None:
         if self._task is not None:
             self._task.cancel()
 
@@ -322,7 +326,7 @@ class SenderConnection(asyncio.Protocol):
         except Exception as caught:  # noqa: BLE001 - `at_end` logs it, and only this connection ends
             problem = caught
         finally:
-            self._budget.discard(self)
+            self._connection_budget.discard(self)
             if self._transport is None:
                 self._accepted_socket.close()
             else:
@@ -336,11 +340,11 @@ class SenderConnection(asyncio.Protocol):
         be closed if the handshake stalls.
         """
         loop, seconds = asyncio.get_running_loop(), MAX_FIRST_MESSAGE_SECONDS
-        if self._tls is None:
+        if self._tls_context is None:
             await loop.connect_accepted_socket(lambda: self, self._accepted_socket)
         else:
             await loop.connect_accepted_socket(
-                lambda: self, self._accepted_socket, ssl=self._tls, ssl_handshake_timeout=seconds
+                lambda: self, self._accepted_socket, ssl=self._tls_context, ssl_handshake_timeout=seconds
             )
         self.waiting_since = None
 
@@ -360,10 +364,10 @@ class ConnectionMemory:
     """
 
     def __init__(self, budget: BodyMemoryBudget, connection: SenderConnection, *, is_whole: bool = False) -> None:
-        self._budget = budget
+        self._body_memory_budget = budget
         self._connection = connection
-        self._is_irrevocable = is_whole
-        self._stack = ExitStack()
+        self._is_reservation_irrevocable = is_whole
+        self._reservation_stack = ExitStack()
         self._reservation: MemoryReservation | None = None
 
     def __enter__(self) -> Self:
@@ -406,15 +410,15 @@ class ConnectionMemory:
     def release(self) -> None:
         """Return all memory to the budget."""
         self._reservation = None
-        self._stack.close()
+        self._reservation_stack.close()
 
     def _get_or_open_reservation(self) -> MemoryReservation:
         if self._reservation is None:
             loop, cut = asyncio.get_running_loop(), self._connection.abort
-            self._reservation = self._stack.enter_context(
-                self._budget.open_reservation(f"sender {self._connection.address}")
+            self._reservation = self._reservation_stack.enter_context(
+                self._body_memory_budget.open_reservation(f"sender {self._connection.peer_address}")
             )
             self._reservation.set_revoke_callback(lambda: loop.call_soon_threadsafe(cut))
-            if self._is_irrevocable:
+            if self._is_reservation_irrevocable:
                 self._reservation.mark_body_complete()
         return self._reservation

@@ -47,12 +47,12 @@ class EventDestination(msgspec.Struct, frozen=True):
 
     body_format: BodyFormat
     stream: str = ""
-    key: str = ""
+    api_key: str = ""
     stream_mapping: StreamMapping = StreamMapping()
 
 
 class _QueuedEvents(msgspec.Struct):
-    parsed: ParsedBody
+    parsed_body: ParsedBody
     body_bytes: int
     outcome: "asyncio.Future[None]"
 
@@ -61,11 +61,11 @@ class ListenerEventWriter:
     """Stores the events of the listener that has the name `name`."""
 
     def __init__(self, name: str, destination: EventDestination, services: Services, observer: Observer) -> None:
-        self._name = name
+        self._listener_name = name
         self._destination = destination
         self._services = services
         self._observer = observer
-        self._queues: dict[str, _StreamQueue] = {}
+        self._queue_by_stream: dict[str, _StreamQueue] = {}
         self._last_warning_at_by_code: dict[str, float] = {}
 
     async def store_events_by_labels(self, parts: Mapping[StreamLabels, ParsedBody], body_bytes: int) -> None:
@@ -79,9 +79,9 @@ class ListenerEventWriter:
     async def store_events(self, stream_name: str, parsed: ParsedBody, body_bytes: int) -> None:
         """Store events in a stream, together with events of other senders; return once they are durable."""
         _ensure_event_ids(parsed)
-        queue = self._queues.get(stream_name)
+        queue = self._queue_by_stream.get(stream_name)
         if queue is None:
-            queue = self._queues[stream_name] = _StreamQueue(self, stream_name)
+            queue = self._queue_by_stream[stream_name] = _StreamQueue(self, stream_name)
         await queue.put(parsed, body_bytes)
 
     def stream_name_for_labels(self, labels: StreamLabels) -> str:
@@ -136,11 +136,11 @@ class ListenerEventWriter:
         return events_ingested_observation(stream, accepted)
 
     def _find_caller(self) -> Caller:
-        key = self._destination.key
+        key = self._destination.api_key
         return (
             self._services.authenticator.authenticate(key)
             if key
-            else Caller(f"listener:{self._name}", frozenset({"ingest"}))
+            else Caller(f"listener:{self._listener_name}", frozenset({"ingest"}))
         )
 
     async def _wait_to_retry(self, fault: Fault, seconds: float) -> None:
@@ -154,18 +154,20 @@ class ListenerEventWriter:
             >= _MIN_SECONDS_BETWEEN_WARNINGS
         ):
             self._last_warning_at_by_code[fault.code] = now
-            message = f"The listener {self._name} cannot store events and keeps trying: {fault.one_line_text()}"
+            message = (
+                f"The listener {self._listener_name} cannot store events and keeps trying: {fault.one_line_text()}"
+            )
             self._observer.record(OperatorMessage(message=message, level="warning"))
         await asyncio.sleep(min(max(seconds, fault.retry_after or 0.0), _MAX_RETRY_SECONDS))
 
     def report_bug(self, problem: BaseException) -> None:
         """Log an internal error."""
         trace = "".join(traceback.format_exception(problem))
-        self._observer.record(BugFound(incident=f"listener {self._name}", trace=trace))
+        self._observer.record(BugFound(incident=f"listener {self._listener_name}", trace=trace))
 
     def close(self) -> None:
         """Cancel all running attempts to store events."""
-        for queue in self._queues.values():
+        for queue in self._queue_by_stream.values():
             queue.close()
 
 
@@ -174,7 +176,7 @@ class _StreamQueue:
 
     def __init__(self, store: ListenerEventWriter, stream: str) -> None:
         self._event_writer = store
-        self._stream = stream
+        self._stream_name = stream
         self._queued_events: list[_QueuedEvents] = []
         self._queued_event_count = 0
         self._task: asyncio.Task[None] | None = None
@@ -200,8 +202,8 @@ class _StreamQueue:
                 group = self._take_next_group()
                 try:
                     await self._event_writer.store_with_retries(
-                        self._stream,
-                        merge_parsed_bodies([one.parsed for one in group]),
+                        self._stream_name,
+                        merge_parsed_bodies([one.parsed_body for one in group]),
                         sum(one.body_bytes for one in group),
                     )
                 except Exception as problem:  # noqa: BLE001 - whoever waits must be told
@@ -219,7 +221,7 @@ class _StreamQueue:
         events = 0
         while self._queued_events and (not group or events < MAX_GROUP_EVENTS):
             group.append(self._queued_events.pop(0))
-            events += len(group[-1].parsed.events)
+            events += len(group[-1].parsed_body.events)
         self._queued_event_count -= events
         return group
 

@@ -148,15 +148,15 @@ class FluentConnectionHandler:
         self, store: ListenerEventWriter, budget: BodyMemoryBudget, options: FluentOptions, count: Callable[[int], None]
     ) -> None:
         self._event_writer = store
-        self._budget = budget
+        self._body_memory_budget = budget
         self._options = options
-        self._count_received = count
+        self._count_received_items = count
 
     async def handle(self, connection: SenderConnection) -> None:
         incoming = _MessageSplitter(connection, self._options.body_bounds.max_sent_bytes)
         if self._options.handshake_secrets.requires_handshake:
             await self._perform_handshake(connection, incoming)
-        with ConnectionMemory(self._budget, connection) as memory:
+        with ConnectionMemory(self._body_memory_budget, connection) as memory:
             while await connection.wait_for_data():
                 await memory.reserve_up_to(incoming.buffered_bytes + connection.unread_bytes)
                 messages = incoming.feed(connection.take_unread())
@@ -216,7 +216,7 @@ class FluentConnectionHandler:
     async def _store_and_clear_parts(self, parts: dict[StreamLabels, list[ParsedBody]], body_bytes: int) -> None:
         together = {labels: merge_parsed_bodies(several) for labels, several in parts.items()}
         parts.clear()
-        self._count_received(sum(len(part.events) + len(part.refused_items) for part in together.values()))
+        self._count_received_items(sum(len(part.events) + len(part.refused_items) for part in together.values()))
         await self._event_writer.store_events_by_labels(together, body_bytes)
 
     async def _decode_and_decompress_message(self, data: bytes, memory: ConnectionMemory) -> ForwardMessage | None:

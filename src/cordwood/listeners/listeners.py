@@ -39,16 +39,16 @@ _MAX_DEFAULT_CONNECTIONS: Final = 1000
 class TlsFiles(msgspec.Struct, frozen=True):
     """The files for TLS: the certificate and key of the service, and the CA that issues the certificates of senders.
 
-    If `client_ca` is empty, senders need no certificate.
+    If `client_ca_path` is empty, senders need no certificate.
     """
 
-    certificate: str = ""
-    key: str = ""
-    client_ca: str = ""
+    certificate_path: str = ""
+    private_key_path: str = ""
+    client_ca_path: str = ""
 
     def create_context(self) -> ssl.SSLContext:
         """Return the TLS context; raise BadSetting if a file cannot be used."""
-        if not self.certificate:
+        if not self.certificate_path:
             raise BadSetting("listen.tls_certificate is needed for tls:// addresses.")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -58,9 +58,11 @@ class TlsFiles(msgspec.Struct, frozen=True):
     def load_into(self, context: ssl.SSLContext) -> None:
         """Load the certificate, the key and the CA file into the context; raise BadSetting if a file cannot be used."""
         try:
-            context.load_cert_chain(Path(self.certificate), Path(self.key) if self.key else None)
-            if self.client_ca:
-                context.load_verify_locations(Path(self.client_ca))
+            context.load_cert_chain(
+                Path(self.certificate_path), Path(self.private_key_path) if self.private_key_path else None
+            )
+            if self.client_ca_path:
+                context.load_verify_locations(Path(self.client_ca_path))
                 context.verify_mode = ssl.CERT_REQUIRED
         except (OSError, ssl.SSLError) as problem:
             raise BadSetting(f"The TLS files of listeners cannot be used: {problem}.") from problem
@@ -78,7 +80,7 @@ class ListenOptions(msgspec.Struct, frozen=True):
     fluent_destination: EventDestination
     fluent_options: FluentOptions
     max_connections: int
-    tls: TlsFiles = TlsFiles()
+    tls_files: TlsFiles = TlsFiles()
 
     @property
     def max_message_bytes(self) -> int:
@@ -113,7 +115,7 @@ def bind_listeners(settings: Settings) -> "Listeners":
                 read_handshake_secrets(listen.fluent_shared_key, listen.fluent_users),
             ),
             max_connections=_max_connections(settings),
-            tls=TlsFiles(listen.tls_certificate, listen.tls_key, listen.tls_client_ca),
+            tls_files=TlsFiles(listen.tls_certificate, listen.tls_key, listen.tls_client_ca),
         )
     )
 
@@ -134,7 +136,7 @@ class _OpenListener(Protocol):
     async def wait_until_ended(self) -> None:
         """Return once everything that was read is stored."""
 
-    def cancel(self) -> None:
+    def abandon_unstored_events(self) -> None:
         """Give up the events that are not stored yet."""
 
 
@@ -158,22 +160,22 @@ class Listeners:
 
     def __init__(self, options: ListenOptions) -> None:
         self._options = options
-        self._tls: ssl.SSLContext | None = None
+        self._tls_context: ssl.SSLContext | None = None
         if any(address.scheme == "tls" for address in (*options.syslog_addresses, *options.fluent_addresses)):
-            self._tls = options.tls.create_context()
+            self._tls_context = options.tls_files.create_context()
         self._bound_listeners: list[BoundListener] = []
         try:
             self._bind_addresses(BodyFormat.SYSLOG, "listen.syslog", options.syslog_addresses)
             self._bind_addresses(BodyFormat.FLUENT, "listen.fluent", options.fluent_addresses)
         except BadSetting:
-            self.close()
+            self.close_sockets()
             raise
-        self._budget = ConnectionBudget(options.max_connections)
+        self._connection_budget = ConnectionBudget(options.max_connections)
         self._open_listeners: list[_OpenListener] = []
         self._event_writers: list[ListenerEventWriter] = []
 
     @property
-    def names(self) -> list[str]:
+    def listener_names(self) -> list[str]:
         """The name of each listener, which consists of its form and its address."""
         return [one.name for one in self._bound_listeners]
 
@@ -184,7 +186,7 @@ class Listeners:
 
     @property
     def open_connection_count(self) -> int:
-        return len(self._budget.open_connections)
+        return len(self._connection_budget.open_connections)
 
     async def start(self, services: Services, observer: Observer) -> None:
         for bound in self._bound_listeners:
@@ -196,8 +198,8 @@ class Listeners:
                 self._open_listeners.append(await _DatagramListener.create(bound, store, counter))
             else:
                 handle = self._connection_handler(bound.body_format, store, services, counter)
-                tls = self._tls if bound.address.scheme == "tls" else None
-                self._open_listeners.append(_ConnectionListener(bound, self._budget, handle, counter, tls))
+                tls = self._tls_context if bound.address.scheme == "tls" else None
+                self._open_listeners.append(_ConnectionListener(bound, self._connection_budget, handle, counter, tls))
 
     async def stop(self, seconds: float) -> None:
         """Stop reading, store what was read, and close all connections. Give up what is not stored within `seconds`."""
@@ -210,15 +212,15 @@ class Listeners:
             except TimeoutError:
                 self._abandon_storing()
                 await asyncio.gather(*(one.wait_until_ended() for one in self._open_listeners))
-        self._budget.close()
-        self.close()
+        self._connection_budget.close()
+        self.close_sockets()
 
     def reload_certificates(self) -> None:
         """Read the TLS files again. New connections then use the new certificates."""
-        if self._tls is not None:
-            self._options.tls.load_into(self._tls)
+        if self._tls_context is not None:
+            self._options.tls_files.load_into(self._tls_context)
 
-    def close(self) -> None:
+    def close_sockets(self) -> None:
         """Close the sockets."""
         for bound in self._bound_listeners:
             bound.socket.close()
@@ -227,7 +229,7 @@ class Listeners:
         for store in self._event_writers:
             store.close()
         for one in self._open_listeners:
-            one.cancel()
+            one.abandon_unstored_events()
 
     def _bind_addresses(self, form: BodyFormat, setting: str, addresses: Sequence[ListenAddress]) -> None:
         for address in addresses:
@@ -255,10 +257,10 @@ class ListenerOutcomeCounter:
     """
 
     def __init__(self, name: str, observer: Observer) -> None:
-        self._name = name
+        self._listener_name = name
         self._observer = observer
-        self._last_logged_at_by_kind: dict[str, float] = {}
-        self._unlogged_counts: dict[str, int] = {}
+        self._last_logged_at_by_outcome: dict[str, float] = {}
+        self._unlogged_counts_by_outcome: dict[str, int] = {}
 
     def count_received(self, messages: int) -> None:
         self._record_outcome_count("received", messages)
@@ -275,16 +277,19 @@ class ListenerOutcomeCounter:
             )
 
     def _record_outcome_count(self, outcome: str, count: int) -> None:
-        self._observer.record(ListenerOutcomeCounted(listener=self._name, outcome=outcome, count=count))
+        self._observer.record(ListenerOutcomeCounted(listener=self._listener_name, outcome=outcome, count=count))
 
     def _log_rate_limited(self, kind: str, count: int, sentence: str) -> None:
         now = time.monotonic()
-        unlogged = self._unlogged_counts.get(kind, 0) + count
-        if now - self._last_logged_at_by_kind.get(kind, -_MIN_SECONDS_BETWEEN_WARNINGS) < _MIN_SECONDS_BETWEEN_WARNINGS:
-            self._unlogged_counts[kind] = unlogged
+        unlogged = self._unlogged_counts_by_outcome.get(kind, 0) + count
+        if (
+            now - self._last_logged_at_by_outcome.get(kind, -_MIN_SECONDS_BETWEEN_WARNINGS)
+            < _MIN_SECONDS_BETWEEN_WARNINGS
+        ):
+            self._unlogged_counts_by_outcome[kind] = unlogged
             return
-        self._last_logged_at_by_kind[kind], self._unlogged_counts[kind] = now, 0
-        message = f"The listener {self._name}: {unlogged} {sentence.rstrip('.')}."
+        self._last_logged_at_by_outcome[kind], self._unlogged_counts_by_outcome[kind] = now, 0
+        message = f"The listener {self._listener_name}: {unlogged} {sentence.rstrip('.')}."
         self._observer.record(OperatorMessage(message=message, level="warning"))
 
 
@@ -303,53 +308,53 @@ class _ConnectionListener:
         counter: ListenerOutcomeCounter,
         tls: ssl.SSLContext | None,
     ) -> None:
-        self._socket = bound.socket
-        self._budget = budget
+        self._listening_socket = bound.socket
+        self._connection_budget = budget
         self._handle_connection = handle
-        self._counter = counter
-        self._tls = tls
+        self._outcome_counter = counter
+        self._tls_context = tls
         self._connections: set[SenderConnection] = set()
-        self._task = asyncio.get_running_loop().create_task(self._accept())
+        self._accept_task = asyncio.get_running_loop().create_task(self._accept_connections())
 
     def stop(self) -> None:
-        self._task.cancel()
+        self._accept_task.cancel()
         for connection in self._connections:
             connection.stop()
 
     async def wait_until_ended(self) -> None:
         await asyncio.gather(*(connection.wait_until_ended() for connection in list(self._connections)))
-        await asyncio.wait([self._task])
+        await asyncio.wait([self._accept_task])
 
-    def cancel(self) -> None:
+    def abandon_unstored_events(self) -> None:
         for connection in self._connections:
-            connection.cancel()
+            connection.abandon_unstored_events()
 
-    async def _accept(self) -> None:
+    async def _accept_connections(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                accepted, _ = await loop.sock_accept(self._socket)
+                accepted, _ = await loop.sock_accept(self._listening_socket)
             except OSError as problem:
                 # Either the process has no file descriptor left, or the sender has closed the connection already.
-                self._counter.count_connection("refused", problem)
+                self._outcome_counter.count_connection("refused", problem)
                 await asyncio.sleep(_ACCEPT_RETRY_SECONDS)
                 continue
             accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             connection = SenderConnection(
-                accepted, self._budget, self._handle_connection, self._remove_connection, self._tls
+                accepted, self._connection_budget, self._handle_connection, self._remove_connection, self._tls_context
             )
             if connection.start():
                 self._connections.add(connection)
-                self._counter.count_connection("accepted")
+                self._outcome_counter.count_connection("accepted")
             else:
-                self._counter.count_connection("refused")
+                self._outcome_counter.count_connection("refused")
 
     def _remove_connection(self, connection: SenderConnection, problem: BaseException | None) -> None:
         self._connections.discard(connection)
         if problem is None or isinstance(problem, ConnectionError):
-            self._counter.count_connection("cut" if connection.is_aborted else "closed")
+            self._outcome_counter.count_connection("cut" if connection.is_aborted else "closed")
         else:
-            self._counter.count_connection("failed", problem)
+            self._outcome_counter.count_connection("failed", problem)
 
 
 class _DatagramListener:
@@ -359,9 +364,9 @@ class _DatagramListener:
         self, transport: asyncio.BaseTransport, messages: SyslogDatagramReceiver, counter: ListenerOutcomeCounter
     ) -> None:
         self._transport = transport
-        self._receiver = messages
-        self._counter = counter
-        self._task = asyncio.get_running_loop().create_task(messages.run())
+        self._datagram_receiver = messages
+        self._outcome_counter = counter
+        self._storing_task = asyncio.get_running_loop().create_task(messages.run())
 
     @classmethod
     async def create(
@@ -373,12 +378,12 @@ class _DatagramListener:
 
     def stop(self) -> None:
         self._transport.close()
-        self._receiver.stop()
+        self._datagram_receiver.stop()
 
     async def wait_until_ended(self) -> None:
-        await asyncio.wait([self._task])
+        await asyncio.wait([self._storing_task])
 
-    def cancel(self) -> None:
-        self._task.cancel()
-        if self._receiver.unstored_count:
-            self._counter.count_dropped(self._receiver.unstored_count, "the service stopped")
+    def abandon_unstored_events(self) -> None:
+        self._storing_task.cancel()
+        if self._datagram_receiver.unstored_count:
+            self._outcome_counter.count_dropped(self._datagram_receiver.unstored_count, "the service stopped")

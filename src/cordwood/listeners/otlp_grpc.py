@@ -76,8 +76,8 @@ class TlsCredentials(msgspec.Struct, frozen=True):
     If `client_authorities` is None, clients need no certificate.
     """
 
-    certificate: bytes
-    key: bytes
+    certificate_chain_pem: bytes
+    private_key_pem: bytes
     client_authorities: bytes | None = None
 
 
@@ -93,7 +93,7 @@ async def start_otlp_grpc_server(settings: Settings, application: Application) -
     for address in addresses:
         host_and_port = str(address).removeprefix(f"{address.scheme}://")
         port = server.listen(host_and_port, tls if address.scheme == "tls" else None)
-        server.names.append(f"OTLP over gRPC {msgspec.structs.replace(address, port=port)}")
+        server.listener_names.append(f"OTLP over gRPC {msgspec.structs.replace(address, port=port)}")
     await server.start()
     return server
 
@@ -118,12 +118,12 @@ class OtlpGrpcServer:
     """
 
     def __init__(self, application: Application, max_bytes: int, connections: int) -> None:
-        self.names: list[str] = []
+        self.listener_names: list[str] = []
         self.max_connections = connections
-        self._application = application
-        self._budget = BodyMemoryBudget(max(max_bytes, 2 * MAX_MESSAGE_BYTES))
-        self._calls: set[asyncio.Task[None]] = set()
-        self._server = grpc.aio.server(
+        self._asgi_application = application
+        self._body_memory_budget = BodyMemoryBudget(max(max_bytes, 2 * MAX_MESSAGE_BYTES))
+        self._running_call_tasks: set[asyncio.Task[None]] = set()
+        self._grpc_server = grpc.aio.server(
             options=[
                 # Without this option, another process could listen on the same port and receive a part of the
                 # connections.
@@ -142,14 +142,14 @@ class OtlpGrpcServer:
                 ("grpc.http2.bdp_probe", 0),
             ]
         )
-        self._server.add_generic_rpc_handlers((_ExportMethods(self),))
+        self._grpc_server.add_generic_rpc_handlers((_ExportMethods(self),))
 
     def listen(self, address: str, tls: TlsCredentials | None = None) -> int:
         """Listen at host:port and return the port; raise BadSetting if the address cannot be bound."""
         try:
             if tls is None:
-                return int(self._server.add_insecure_port(address))
-            return int(self._server.add_secure_port(address, _grpc_credentials(tls)))
+                return int(self._grpc_server.add_insecure_port(address))
+            return int(self._grpc_server.add_secure_port(address, _grpc_credentials(tls)))
         except (RuntimeError, ValueError) as problem:
             raise BadSetting(
                 f"The service cannot listen on {address} for gRPC.",
@@ -157,23 +157,23 @@ class OtlpGrpcServer:
             ) from problem
 
     async def start(self) -> None:
-        await self._server.start()
+        await self._grpc_server.start()
 
     async def stop(self, seconds: float) -> None:
         """Refuse new calls, and give running calls `seconds` to finish."""
-        await self._server.stop(seconds)
-        if self._calls:
+        await self._grpc_server.stop(seconds)
+        if self._running_call_tasks:
             # A running call stores its events even if its client has given up, so wait for it as well.
-            await asyncio.wait(self._calls, timeout=seconds)
+            await asyncio.wait(self._running_call_tasks, timeout=seconds)
 
     async def handle_export_call(self, path: bytes, context: Any) -> bytes:
         """Answer a call: return the export response, or end the call with an error status."""
-        if len(self._calls) >= _MAX_CONCURRENT_CALLS:
+        if len(self._running_call_tasks) >= _MAX_CONCURRENT_CALLS:
             await _abort_call(context, 503, encode_rpc_status(_UNAVAILABLE, "Too many calls are being answered."), 1)
-        exchange = _GrpcAsgiExchange(path, context, self._budget)
-        call = asyncio.ensure_future(self._application(exchange.scope, exchange.receive, exchange.send))
-        self._calls.add(call)
-        call.add_done_callback(self._calls.discard)
+        exchange = _GrpcAsgiExchange(path, context, self._body_memory_budget)
+        call = asyncio.ensure_future(self._asgi_application(exchange.scope, exchange.receive, exchange.send))
+        self._running_call_tasks.add(call)
+        call.add_done_callback(self._running_call_tasks.discard)
         try:
             # Shield the task, so that the storing of events is completed even if the client disconnects.
             await asyncio.shield(call)
@@ -187,7 +187,7 @@ class OtlpGrpcServer:
 
 def _grpc_credentials(tls: TlsCredentials) -> Any:
     return grpc.ssl_server_credentials(
-        [(tls.key, tls.certificate)],
+        [(tls.private_key_pem, tls.certificate_chain_pem)],
         root_certificates=tls.client_authorities,
         require_client_auth=tls.client_authorities is not None,
     )
@@ -201,7 +201,7 @@ class _ExportMethods(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio has
     """
 
     def __init__(self, server: OtlpGrpcServer) -> None:
-        self._server = server
+        self._otlp_grpc_server = server
 
     def service(self, handler_call_details: Any) -> Any:
         path = HTTP_PATHS_BY_GRPC_METHOD.get(handler_call_details.method)
@@ -209,7 +209,7 @@ class _ExportMethods(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio has
             return None
 
         async def export(_: Any, context: Any) -> bytes:
-            return await self._server.handle_export_call(path, context)
+            return await self._otlp_grpc_server.handle_export_call(path, context)
 
         return grpc.stream_unary_rpc_method_handler(export)
 
@@ -218,17 +218,17 @@ class _GrpcAsgiExchange:
     """A gRPC call, presented to an ASGI application as an HTTP request with its response."""
 
     def __init__(self, path: bytes, context: Any, budget: BodyMemoryBudget) -> None:
-        self._context = context
-        self._budget = budget
+        self._grpc_context = context
+        self._body_memory_budget = budget
         self._is_message_read = False
         self.disconnected_event = asyncio.Event()
-        self._headers = list(_asgi_headers(context.invocation_metadata() or ()))
+        self._request_headers = list(_asgi_headers(context.invocation_metadata() or ()))
         self.scope: Scope = {
             "type": "http",
             "method": "POST",
             "raw_path": path,
             "query_string": b"",
-            "headers": self._headers,
+            "headers": self._request_headers,
             "client": _peer_address(context.peer()),
         }
         self.http_status = 0
@@ -249,21 +249,23 @@ class _GrpcAsgiExchange:
         if message.startswith(_GZIP_MAGIC):
             # The header for compression is added only here, because only the bytes of the message show whether it is
             # compressed. This is early enough: the route reads the header after the body.
-            self._headers.append((b"content-encoding", b"gzip"))
+            self._request_headers.append((b"content-encoding", b"gzip"))
         return {"type": "http.request", "body": message}
 
     async def _read_message(self) -> bytes | None:
         """Return the message, or None if the call has none. Memory is reserved before gRPC reads the message."""
-        owner = str(hash(tuple(value for name, value in self._headers if name in {b"x-api-key", b"authorization"})))
+        owner = str(
+            hash(tuple(value for name, value in self._request_headers if name in {b"x-api-key", b"authorization"}))
+        )
         loop = asyncio.get_running_loop()
-        with self._budget.open_reservation(owner) as reservation:
+        with self._body_memory_budget.open_reservation(owner) as reservation:
             await _reserve_message_memory(reservation)
             try:
                 async with asyncio.timeout(None) as limit:
                     reservation.set_revoke_callback(lambda: limit.reschedule(loop.time()))
                     # Read the message from the context. The iterator of requests would keep the message in memory until
                     # the call ends.
-                    message = await self._context.read()
+                    message = await self._grpc_context.read()
                     return None if message is grpc.aio.EOF else message
             except TimeoutError:
                 raise reservation.refusal_fault() from None

@@ -46,19 +46,19 @@ class SyslogConnectionHandler:
         self, store: ListenerEventWriter, budget: BodyMemoryBudget, max_bytes: int, count: Callable[[int], None]
     ) -> None:
         self._event_writer = store
-        self._budget = budget
+        self._body_memory_budget = budget
         self._max_message_bytes = max_bytes
-        self._count_received = count
+        self._count_received_items = count
 
     async def handle(self, connection: SenderConnection) -> None:
         frames = SyslogFrameDecoder(self._max_message_bytes)
         storing: deque[asyncio.Task[None]] = deque()
         try:
-            with ConnectionMemory(self._budget, connection) as unfinished:
+            with ConnectionMemory(self._body_memory_budget, connection) as unfinished:
                 while await connection.wait_for_data():
                     if len(storing) >= _MAX_CONCURRENT_CHUNKS:
                         await storing.popleft()
-                    memory = ConnectionMemory(self._budget, connection, is_whole=True)
+                    memory = ConnectionMemory(self._body_memory_budget, connection, is_whole=True)
                     await memory.reserve_up_to(connection.unread_bytes)
                     messages = frames.feed(connection.take_unread())
                     connection.record_partial_message_bytes(frames.buffered_bytes)
@@ -84,8 +84,8 @@ class SyslogConnectionHandler:
     async def _store_messages(self, connection: SenderConnection, messages: Sequence[SyslogMessage]) -> None:
         if not messages:
             return
-        self._count_received(len(messages))
-        parts, body_bytes = await decode_messages(messages, connection.address)
+        self._count_received_items(len(messages))
+        parts, body_bytes = await decode_messages(messages, connection.peer_address)
         connection.has_sent_valid_message = connection.has_sent_valid_message or any(
             part.events for part in parts.values()
         )
@@ -103,22 +103,22 @@ class SyslogDatagramReceiver(asyncio.DatagramProtocol):
         self, store: ListenerEventWriter, count: Callable[[int], None], drop: Callable[[int, str], None]
     ) -> None:
         self._event_writer = store
-        self._count_received = count
-        self._count_dropped = drop
+        self._count_received_items = count
+        self._count_dropped_datagrams = drop
         self._waiting_datagrams: deque[tuple[str, bytes]] = deque()
-        self._waiting_bytes = 0
-        self._datagram_counts_by_task: dict[asyncio.Task[None], int] = {}
-        self._storing_bytes_by_stream: Counter[str] = Counter()
+        self._waiting_datagram_bytes = 0
+        self._datagram_counts_by_storing_task: dict[asyncio.Task[None], int] = {}
+        self._bytes_being_stored_by_stream: Counter[str] = Counter()
         self._arrival_or_stop_event = asyncio.Event()
         self._is_stopping = False
 
     def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
-        held_bytes = self._waiting_bytes + self._storing_bytes_by_stream.total() + len(data)
+        held_bytes = self._waiting_datagram_bytes + self._bytes_being_stored_by_stream.total() + len(data)
         if len(self._waiting_datagrams) >= MAX_WAITING_DATAGRAMS or held_bytes > MAX_UNSTORED_DATAGRAM_BYTES:
-            self._count_dropped(1, _OVERLOAD_DROP_REASON)
+            self._count_dropped_datagrams(1, _OVERLOAD_DROP_REASON)
             return
         self._waiting_datagrams.append((str(addr[0]), data))
-        self._waiting_bytes += len(data)
+        self._waiting_datagram_bytes += len(data)
         self._arrival_or_stop_event.set()
 
     async def run(self) -> None:
@@ -130,10 +130,10 @@ class SyslogDatagramReceiver(asyncio.DatagramProtocol):
                     await self._arrival_or_stop_event.wait()
                     continue
                 await self._decode_and_store_batch()
-            while self._datagram_counts_by_task:
-                await asyncio.wait(self._datagram_counts_by_task)
+            while self._datagram_counts_by_storing_task:
+                await asyncio.wait(self._datagram_counts_by_storing_task)
         finally:
-            for task in self._datagram_counts_by_task:
+            for task in self._datagram_counts_by_storing_task:
                 task.cancel()
 
     def stop(self) -> None:
@@ -143,16 +143,16 @@ class SyslogDatagramReceiver(asyncio.DatagramProtocol):
     @property
     def unstored_count(self) -> int:
         """The number of received datagrams that are not stored yet."""
-        return len(self._waiting_datagrams) + sum(self._datagram_counts_by_task.values())
+        return len(self._waiting_datagrams) + sum(self._datagram_counts_by_storing_task.values())
 
     async def _decode_and_store_batch(self) -> None:
         by_peer: dict[str, list[SyslogMessage]] = {}
         taken = min(len(self._waiting_datagrams), _MAX_DATAGRAMS_PER_BATCH)
         for _ in range(taken):
             peer, data = self._waiting_datagrams.popleft()
-            self._waiting_bytes -= len(data)
+            self._waiting_datagram_bytes -= len(data)
             by_peer.setdefault(peer, []).append(SyslogMessage(data))
-        self._count_received(taken)
+        self._count_received_items(taken)
         for peer, messages in by_peer.items():
             parts, _ = await decode_messages(messages, peer)
             for labels, parsed in parts.items():
@@ -168,16 +168,16 @@ class SyslogDatagramReceiver(asyncio.DatagramProtocol):
         try:
             stream = self._event_writer.stream_name_for_labels(labels)
         except Fault as fault:
-            self._count_dropped(datagrams, fault.one_line_text())
+            self._count_dropped_datagrams(datagrams, fault.one_line_text())
             return
         size = _parsed_content_size(parsed)
-        if self._storing_bytes_by_stream[stream] + size > MAX_UNSTORED_BYTES_PER_STREAM:
-            self._count_dropped(datagrams, _OVERLOAD_DROP_REASON)
+        if self._bytes_being_stored_by_stream[stream] + size > MAX_UNSTORED_BYTES_PER_STREAM:
+            self._count_dropped_datagrams(datagrams, _OVERLOAD_DROP_REASON)
             return
-        self._storing_bytes_by_stream[stream] += size
+        self._bytes_being_stored_by_stream[stream] += size
         task = asyncio.create_task(self._store_events(stream, parsed, size))
-        self._datagram_counts_by_task[task] = datagrams
-        task.add_done_callback(self._datagram_counts_by_task.pop)
+        self._datagram_counts_by_storing_task[task] = datagrams
+        task.add_done_callback(self._datagram_counts_by_storing_task.pop)
 
     async def _store_events(self, stream: str, parsed: ParsedBody, size: int) -> None:
         try:
@@ -185,9 +185,9 @@ class SyslogDatagramReceiver(asyncio.DatagramProtocol):
         except Exception as problem:  # noqa: BLE001 - no sender can be told
             self._event_writer.report_bug(problem)
         finally:
-            self._storing_bytes_by_stream[stream] -= size
-            if not self._storing_bytes_by_stream[stream]:
-                del self._storing_bytes_by_stream[stream]
+            self._bytes_being_stored_by_stream[stream] -= size
+            if not self._bytes_being_stored_by_stream[stream]:
+                del self._bytes_being_stored_by_stream[stream]
 
 
 def _parsed_content_size(parsed: ParsedBody) -> int:

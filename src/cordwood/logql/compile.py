@@ -19,7 +19,7 @@ from cordwood.logql.log_queries import (
     select_streams,
 )
 from cordwood.logql.metrics import MetricTranslator, aggregate_series_to_arrays
-from cordwood.logql.parse import parse, parse_log_query
+from cordwood.logql.parse import parse_log_query, parse_logql
 from cordwood.logql.syntax import (
     REGEX_COMPARISONS,
     LabelFilter,
@@ -39,21 +39,25 @@ from cordwood.logql.syntax import (
 )
 from cordwood.lql.columns import SubQueryInfo, describe_sub_query
 from cordwood.lql.compile import FindRegexError, check_each_pattern
-from cordwood.model.event import Shape
+from cordwood.model.event import EventShape
 from cordwood.sql.budget import compilation_scope
 from cordwood.sql.compile import compile_sandbox_tree
 from cordwood.sql.diagnostics import span_at
 from cordwood.sql.internal_functions import INTERNAL_FUNCTION_NAMES
 from cordwood.sql.program import EndpointProgram
 from cordwood.sql.record_shapes import RecordingShapeReader
-from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.patterns import RedactionPolicy
 from cordwood.sql.stages import ParsedQuery, Statement, Target
 
-ShapesByStream = Mapping[str, Shape]
+ShapesByStream = Mapping[str, EventShape]
 
 
 def compile_logql(
-    program: EndpointProgram, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
+    program: EndpointProgram,
+    text: str,
+    target: Target,
+    shapes: ShapesByStream,
+    redaction: RedactionPolicy | None = None,
 ) -> Statement:
     """Compile a request, given as the `text` of a LogqlRequest.
 
@@ -75,14 +79,16 @@ def compile_logql(
 def check_logql_patterns(text: str, find_regex_error: FindRegexError) -> None:
     """Raise BadQueryValue at the first invalid regular expression in the queries of an encoded request."""
     for query in decode_request(text).queries:
-        patterns = (found for pipeline in pipelines_of(parse(query)) for found in _regex_patterns_of_pipeline(pipeline))
+        patterns = (
+            found for pipeline in pipelines_of(parse_logql(query)) for found in _regex_patterns_of_pipeline(pipeline)
+        )
         check_each_pattern(query, patterns, find_regex_error, "To search for the text itself, write |= or =.")
 
 
 def _translate_request(
     program: EndpointProgram, request: LogqlRequest, target: Target, records: RecordingShapeReader
 ) -> exp.Select:
-    queries = [parse(text) for text in request.queries]
+    queries = [parse_logql(text) for text in request.queries]
     sources = ReadableSubQueries(
         _describe_readable_sub_queries(program, request, queries, target, records),
         frozenset(request.labels_matched_by_parameters),
@@ -133,7 +139,7 @@ def _translate_metric_query(query: Query, sources: ReadableSubQueries, request: 
         raise QueryUnsupported(
             "A log query has no samples.",
             hint="Count its lines, as in count_over_time({…}[5m]), or ask for a range of time.",
-            span=info.span(query.text_offset),
+            span=info.query_text_span(query.text_offset),
         )
     check_step_count(request.sample_steps)
     return aggregate_series_to_arrays(
@@ -148,7 +154,7 @@ def _regex_patterns_of_pipeline(pipeline: Pipeline) -> Iterator[tuple[str, int]]
         if isinstance(stage, LineFilter) and stage.is_regex:
             yield from ((pattern, stage.text_offset) for pattern in stage.texts)
         elif isinstance(stage, LabelFilter):
-            yield from _regex_patterns_of_match(stage.match)
+            yield from _regex_patterns_of_match(stage.label_match)
 
 
 def _regex_patterns_of_match(match: LabelMatch) -> Iterator[tuple[str, int]]:

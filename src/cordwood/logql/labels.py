@@ -29,7 +29,7 @@ from cordwood.logql.syntax import (
     TemplatePlaceholder,
 )
 from cordwood.lql.columns import KeyPath, SubQueryInfo
-from cordwood.lql.query import Path
+from cordwood.lql.query import EventFieldPath
 from cordwood.model.datatype import Kind
 from cordwood.model.event import SERVICE_NAME_LABELS
 from cordwood.sql.budget import charge_nodes
@@ -160,8 +160,8 @@ class LabelValue(msgspec.Struct, frozen=True):
     `constant` is the value itself if all events have the same value.
     """
 
-    text: exp.Expr
-    constant: str | None = None
+    text_expression: exp.Expr
+    constant_text: str | None = None
 
 
 class EventLabels:
@@ -173,9 +173,9 @@ class EventLabels:
     def __init__(self, info: SubQueryInfo) -> None:
         self.sub_query_info = info
         self.source_name = source_name_of(info.sub_query)
-        self._child_keys: dict[KeyPath, KeyPath] = {}
+        self._child_keys_by_path: dict[KeyPath, KeyPath] = {}
         pushed = {_label_name(key): key for key in reversed(self._child_keys_at(_PUSHED_LABELS_PATH))}
-        self._service_name_keys = [pushed[name] for name in SERVICE_NAME_LABELS if name in pushed]
+        self._pushed_service_name_keys = [pushed[name] for name in SERVICE_NAME_LABELS if name in pushed]
 
     def stream_label_names(self) -> list[str]:
         """Return the sorted names of the labels whose values identify a stream."""
@@ -189,7 +189,7 @@ class EventLabels:
         time = column_node((TIMESTAMP_COLUMN,))
         return (
             time
-            if self.sub_query_info.kind_of_path(Path((TIMESTAMP_COLUMN,))) is Kind.TIMESTAMP
+            if self.sub_query_info.kind_of_path(EventFieldPath((TIMESTAMP_COLUMN,))) is Kind.TIMESTAMP
             else fill_query_template("TIMESTAMP(@value)", 0, value=time)
         )
 
@@ -200,7 +200,7 @@ class EventLabels:
         if name == _SERVICE_NAME_LABEL:
             pushed = [
                 fill_query_template("NULLIF(@pushed, '')", 0, pushed=self._text_at((*_PUSHED_LABELS_PATH, key)))
-                for key in self._service_name_keys
+                for key in self._pushed_service_name_keys
             ]
             return _first_non_null([*pushed, text_literal(self.source_name)]) if pushed else self._source_label()
         if name == _LEVEL_LABEL:
@@ -210,7 +210,7 @@ class EventLabels:
             if level is None:
                 return LabelValue(text_literal(_UNKNOWN_LEVEL), _UNKNOWN_LEVEL)
             return LabelValue(
-                fill_query_template("IFNULL(@level, @unknown)", 0, level=level.text, unknown=_UNKNOWN_LEVEL)
+                fill_query_template("IFNULL(@level, @unknown)", 0, level=level.text_expression, unknown=_UNKNOWN_LEVEL)
             )
         return _first_non_null([self._text_at(path) for path in self._paths_for_label_name(_PUSHED_LABELS_PATH, name)])
 
@@ -219,15 +219,15 @@ class EventLabels:
         if state.is_label_removed(name):
             return None
         stream_label = self.stream_label_value(name)
-        if stream_label is not None and stream_label.constant is not None:
+        if stream_label is not None and stream_label.constant_text is not None:
             return stream_label
-        values = [*([] if stream_label is None else [stream_label.text]), *self._fields_for_label_name(name)]
+        values = [*([] if stream_label is None else [stream_label.text_expression]), *self._fields_for_label_name(name)]
         if state.has_parsers:
             if name.endswith("_extracted") and not values:
                 raise QueryUnsupported(
                     "Labels with the suffix _extracted are not supported.",
                     hint='Extract the field under another name, as in | json other="level".',
-                    span=self.sub_query_info.span(offset),
+                    span=self.sub_query_info.query_text_span(offset),
                 )
             values += state.parsed_values(name, self.message_column())
         return _first_non_null(values)
@@ -240,7 +240,9 @@ class EventLabels:
 
     def _level_label(self) -> LabelValue | None:
         found = _first_non_null([self._text_at(path) for path in self._level_paths()])
-        return None if found is None else LabelValue(fill_query_template("LOWER(@level)", 0, level=found.text))
+        return (
+            None if found is None else LabelValue(fill_query_template("LOWER(@level)", 0, level=found.text_expression))
+        )
 
     def _paths_for_label_name(self, root: KeyPath, name: str) -> list[KeyPath]:
         """Return the seen paths below `root` whose keys, joined with underscores, give the label's name."""
@@ -271,11 +273,11 @@ class EventLabels:
         return self.sub_query_info.has_column(METADATA_COLUMN) and self.sub_query_info.may_have_array(path)
 
     def _child_keys_at(self, base: KeyPath) -> KeyPath:
-        if base not in self._child_keys:
+        if base not in self._child_keys_by_path:
             found = self.sub_query_info.child_keys(base) if self.sub_query_info.has_column(base[0]) else ()
             charge_nodes(len(found))
-            self._child_keys[base] = found
-        return self._child_keys[base]
+            self._child_keys_by_path[base] = found
+        return self._child_keys_by_path[base]
 
     def _text_at(self, keys: KeyPath) -> exp.Expr:
         """Return an expression for the value at a path as text: JSON for an array, and NULL for an object."""
@@ -465,14 +467,14 @@ def read_entry_labels(source: str, metadata: object, line: str, state: PipelineS
 def format_line(line: str, labels: LabelTexts, state: PipelineState) -> str:
     """Return the line after the stages `line_format` of a query; without such a stage, the line is unchanged."""
     for line_format in state.line_formats:
-        line = "".join(_fill_template_part(part, line, labels) for part in line_format.parts)
+        line = "".join(_fill_template_part(part, line, labels) for part in line_format.template_parts)
     return line
 
 
 def _fill_template_part(part: str | TemplatePlaceholder, line: str, labels: LabelTexts) -> str:
     if isinstance(part, str):
         return part
-    return line if part.name is None else labels.get(part.name, "")
+    return line if part.label_name is None else labels.get(part.label_name, "")
 
 
 def parse_fields(line: str, kind: ParserKind) -> list[tuple[str, str]]:

@@ -38,7 +38,7 @@ class Token(msgspec.Struct, frozen=True):
     kind: TokenKind
     text: str
     text_offset: int
-    number: float = 0.0
+    numeric_value: float = 0.0
 
 
 _WHITESPACE_OR_COMMENT_PATTERN: Final = re.compile(r"(?:\s|#[^\n]*)+")
@@ -138,12 +138,12 @@ def _quoted_token(text: str, offset: int) -> tuple[Token, int]:
     value = (
         found[1]
         if text[offset] == "`"
-        else _ESCAPE_SEQUENCE_PATTERN.sub(lambda match: _unescape(match, text, offset), found[1])
+        else _ESCAPE_SEQUENCE_PATTERN.sub(lambda match: _decode_escape_sequence(match, text, offset), found[1])
     )
     return Token(TokenKind.TEXT, value, offset), found.end()
 
 
-def _unescape(match: re.Match[str], text: str, offset: int) -> str:
+def _decode_escape_sequence(match: re.Match[str], text: str, offset: int) -> str:
     """Return the character that an escape sequence in Go's notation represents."""
     kind, digits = match[1][:1], match[1][1:]
     if not digits:
@@ -170,24 +170,24 @@ class TokenCursor:
     """A cursor over the tokens of a query."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
+        self.query_text = text
         self._tokens = _tokenize(text)
-        self._position = 0
-        self._depth = 0
+        self._next_token_index = 0
+        self._nesting_depth = 0
         self._query_part_count = 0
 
     @property
     def next_token(self) -> Token:
-        return self._tokens[self._position]
+        return self._tokens[self._next_token_index]
 
     @property
     def second_next_token(self) -> Token:
         """The token after the next one."""
-        return self._tokens[min(self._position + 1, len(self._tokens) - 1)]
+        return self._tokens[min(self._next_token_index + 1, len(self._tokens) - 1)]
 
     def take_token(self) -> Token:
         token = self.next_token
-        self._position += token.kind is not TokenKind.END
+        self._next_token_index += token.kind is not TokenKind.END
         return token
 
     def next_is_symbol(self, *symbols: str) -> bool:
@@ -198,12 +198,12 @@ class TokenCursor:
 
     def accept_symbol(self, symbol: str) -> bool:
         found = self.next_is_symbol(symbol)
-        self._position += found
+        self._next_token_index += found
         return found
 
     def accept_word(self, word: str) -> bool:
         found = self.next_is_word(word)
-        self._position += found
+        self._next_token_index += found
         return found
 
     def expect_symbol(self, symbol: str) -> Token:
@@ -228,12 +228,12 @@ class TokenCursor:
 
     def enter_nesting(self) -> None:
         """Increase the nesting depth at parentheses or a call; raise BadQuerySyntax if it becomes too large."""
-        self._depth += 1
-        if self._depth > MAX_NESTING_DEPTH:
+        self._nesting_depth += 1
+        if self._nesting_depth > MAX_NESTING_DEPTH:
             raise self.syntax_error("The query is nested too deeply.")
 
     def leave_nesting(self) -> None:
-        self._depth -= 1
+        self._nesting_depth -= 1
 
     def unexpected_token_error(self, expected: str) -> BadQuerySyntax:
         found = self.next_token
@@ -248,7 +248,7 @@ class TokenCursor:
 
     def _error_at(self, kind: type[_AnyFault], message: str, hint: str | None, offset: int | None) -> _AnyFault:
         place = self.next_token.text_offset if offset is None else offset
-        return kind(message, hint=hint, span=span_at(self.text, place))
+        return kind(message, hint=hint, span=span_at(self.query_text, place))
 
     def _shown_token(self, token: Token) -> str:
         text = token.text[:_MAX_SHOWN_TOKEN_CHARACTERS]

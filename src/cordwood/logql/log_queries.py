@@ -80,7 +80,7 @@ class SourceBranch(msgspec.Struct, frozen=True):
     conditions: list[exp.Expr]
     pipeline_state: PipelineState
 
-    def select(self, columns: Sequence[exp.Expr], window: TimeRange) -> exp.Select:
+    def build_select(self, columns: Sequence[exp.Expr], window: TimeRange) -> exp.Select:
         """Return a SELECT of `columns` from the sub-query's entries that are in the window and meet the conditions."""
         info = self.labels.sub_query_info
         tree = exp.Select(expressions=[*columns]).from_(table_node(info.sub_query), copy=False)
@@ -117,7 +117,7 @@ class ReadableSubQueries(msgspec.Struct, frozen=True):
             raise QueryUnsupported(
                 f"The selector matches {len(found)} sources; at most {MAX_SUB_QUERIES_PER_SELECTOR} can be read at once.",
                 hint='Select some of them, as in {source_name=~"app.+"}.',
-                span=found[0].labels.sub_query_info.span(pipeline.text_offset),
+                span=found[0].labels.sub_query_info.query_text_span(pipeline.text_offset),
             )
         return found or [self._empty_branch()]
 
@@ -144,7 +144,7 @@ def select_entries(
     branches: Iterable[SourceBranch], columns: Callable[[SourceBranch], Sequence[exp.Expr]], window: TimeRange
 ) -> exp.Select:
     """Return a SELECT of `columns` from the entries of all branches, within the window."""
-    return union_all([branch.select(columns(branch), window) for branch in branches])
+    return union_all([branch.build_select(columns(branch), window) for branch in branches])
 
 
 def union_all(selects: Sequence[exp.Select]) -> exp.Select:
@@ -156,10 +156,10 @@ def union_all(selects: Sequence[exp.Select]) -> exp.Select:
 
 def _union_tree(selects: Sequence[exp.Select]) -> exp.Expr:
     parts: list[exp.Expr] = [select.subquery(copy=False) for select in selects]
-    return reduce(_union, parts)
+    return reduce(_build_union_all, parts)
 
 
-def _union(left: exp.Expr, right: exp.Expr) -> exp.Expr:
+def _build_union_all(left: exp.Expr, right: exp.Expr) -> exp.Expr:
     return exp.Union(this=left, expression=right, distinct=False)
 
 
@@ -202,7 +202,7 @@ def select_log_lines(pipeline: Pipeline, sources: ReadableSubQueries, request: L
     window = _request_window(request)
     selects = []
     for branch in sources.branches_for_pipeline(pipeline):
-        select = branch.select(_log_entry_columns(branch), window)
+        select = branch.build_select(_log_entry_columns(branch), window)
         selects.append(_order_and_limit(select, request))
     if len(selects) == 1:
         return selects[0]
@@ -215,8 +215,8 @@ def select_label_values(
     """Return a SELECT of the distinct values of the requested label."""
 
     def label_value_columns(branch: SourceBranch) -> list[exp.Expr]:
-        found = branch.labels.label_value(request.label, branch.pipeline_state, 0)
-        return [alias_node(text_literal("") if found is None else found.text, "value")]
+        found = branch.labels.label_value(request.requested_label, branch.pipeline_state, 0)
+        return [alias_node(text_literal("") if found is None else found.text_expression, "value")]
 
     entries = _select_from_all_pipelines(pipelines, sources, label_value_columns, request)
     tree = select_from_relation([column_node(("value",))], entries, "values").where(
@@ -270,7 +270,7 @@ def _stream_labels(pipelines: Sequence[Pipeline], sources: ReadableSubQueries) -
 def _stream_label_columns(branch: SourceBranch, labels: Sequence[str]) -> list[exp.Expr]:
     values = [branch.labels.stream_label_value(name) for name in labels]
     texts = [
-        text_literal("") if value is None else fill_query_template("IFNULL(@value, '')", 0, value=value.text)
+        text_literal("") if value is None else fill_query_template("IFNULL(@value, '')", 0, value=value.text_expression)
         for value in values
     ]
     return [alias_node(text, label_column_name(name)) for name, text in zip(labels, texts, strict=True)]
@@ -344,7 +344,7 @@ class PipelineTranslator(msgspec.Struct):
             raise QueryUnsupported(
                 "A line that line_format has made can be neither searched nor parsed.",
                 hint="Put this stage before line_format.",
-                span=self.labels.sub_query_info.span(stage.text_offset),
+                span=self.labels.sub_query_info.query_text_span(stage.text_offset),
             )
         match stage:
             case LineFilter():
@@ -408,7 +408,7 @@ class PipelineTranslator(msgspec.Struct):
         raise QueryUnsupported(
             f"{match.label} is never set: an entry that a stage cannot read has no labels of it.",
             hint=f'Only {match.label}="" can be asked.',
-            span=self.labels.sub_query_info.span(match.text_offset),
+            span=self.labels.sub_query_info.query_text_span(match.text_offset),
         )
 
     def _text_condition(self, match: TextMatch, value: LabelValue | None) -> ConditionOrConstant:
@@ -429,7 +429,7 @@ class PipelineTranslator(msgspec.Struct):
         value = self.labels.label_value(match.label, self.pipeline_state, match.text_offset)
         if value is None:
             return False
-        converted = as_number(value.text, match.number_kind, match.text_offset)
+        converted = as_number(value.text_expression, match.number_kind, match.text_offset)
         compared = number_literal(f"{match.number!r}", match.text_offset)
         return fill_query_template(
             _NUMBER_COMPARISON_TEMPLATES[match.operator], match.text_offset, value=converted, number=compared
@@ -449,24 +449,24 @@ def _matcher_may_accept(matcher: TextMatch, text: str) -> bool:
 
 def _equality_condition(value: LabelValue | None, text: str, offset: int) -> ConditionOrConstant:
     """Return the condition that a label's value equals a text; a missing label counts as the empty text."""
-    if value is None or value.constant is not None:
-        return (value.constant if value else "") == text
+    if value is None or value.constant_text is not None:
+        return (value.constant_text if value else "") == text
     if text == "":
-        return fill_query_template("IFNULL(@value, '') = ''", offset, value=value.text)
-    return fill_query_template("@value = @text", offset, value=value.text, text=text)
+        return fill_query_template("IFNULL(@value, '') = ''", offset, value=value.text_expression)
+    return fill_query_template("@value = @text", offset, value=value.text_expression, text=text)
 
 
 def _regex_condition(value: LabelValue | None, pattern: str, offset: int) -> ConditionOrConstant:
     """Return the condition that a label's whole value matches a pattern; a missing label counts as the empty text."""
     if pattern == _ANY_TEXT_PATTERN:
         return True
-    if value is not None and value.constant is None:
+    if value is not None and value.constant_text is None:
         if pattern == _NON_EMPTY_PATTERN:
-            return fill_query_template("IFNULL(@value, '') != ''", offset, value=value.text)
+            return fill_query_template("IFNULL(@value, '') != ''", offset, value=value.text_expression)
         return _regexp_contains(
-            fill_query_template("IFNULL(@value, '')", offset, value=value.text), f"^(?:{pattern})$", offset
+            fill_query_template("IFNULL(@value, '')", offset, value=value.text_expression), f"^(?:{pattern})$", offset
         )
-    constant = (value.constant if value else None) or ""
+    constant = (value.constant_text if value else None) or ""
     known = _match_simple_regex(pattern, constant)
     if known is not None:
         return known

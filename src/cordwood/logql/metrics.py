@@ -132,7 +132,7 @@ class SeriesLabels(msgspec.Struct, frozen=True):
     streams, except `excluded_labels`.
     """
 
-    labels: tuple[str, ...] = ()
+    listed_labels: tuple[str, ...] = ()
     has_only_listed_labels: bool = False
     excluded_labels: frozenset[str] = frozenset()
 
@@ -146,7 +146,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
     `sources` are the sub-queries with the log entries. `sample_steps` are the times for which a request wants values.
     """
 
-    sources: ReadableSubQueries
+    readable_sub_queries: ReadableSubQueries
     sample_steps: SampleSteps
     # Metadata of a sub-query, used to locate errors in the text of the query.
     sub_query_info: SubQueryInfo
@@ -157,7 +157,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         `groups` are the labels that the surrounding query needs.
         """
         match node:
-            case RangeAggregate(function="absent_over_time"):
+            case RangeAggregate(function_name="absent_over_time"):
                 return self._translate_absent_over_time(node)
             case RangeAggregate():
                 return self._translate_range_aggregate(node, _series_labels_of(node, groups))
@@ -171,8 +171,8 @@ class MetricTranslator(msgspec.Struct, frozen=True):
     def _translate_vector_aggregate(self, node: VectorAggregate) -> SeriesRelation:
         grouping, operand = node.grouping, node.operand
         if fold_constant(operand) is not None:
-            raise self._unsupported_error(f"{node.function} of a number is not supported.", node.text_offset)
-        if node.function in SORTING_FUNCTIONS:
+            raise self._unsupported_error(f"{node.function_name} of a number is not supported.", node.text_offset)
+        if node.function_name in SORTING_FUNCTIONS:
             # The order of series matters only in an instant vector, which `web/loki_api.py` sorts when it answers.
             return self.translate(operand)
         if self._is_computable_from_entries(node) and isinstance(operand, RangeAggregate):
@@ -180,9 +180,9 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         needed = _ALL_STREAM_LABELS if grouping.excludes_labels else SeriesLabels(grouping.labels)
         inner = self.translate(operand, needed)
         labels = _labels_after_grouping(inner.labels, grouping)
-        if node.function in RANKING_FUNCTIONS:
+        if node.function_name in RANKING_FUNCTIONS:
             return _top_or_bottom_series(node, inner, labels)
-        value = alias_node(fill_query_template(_VECTOR_AGGREGATE_TEMPLATES[node.function]), VALUE_COLUMN)
+        value = alias_node(fill_query_template(_VECTOR_AGGREGATE_TEMPLATES[node.function_name]), VALUE_COLUMN)
         return _aggregate_series(inner, labels, value)
 
     def _is_computable_from_entries(self, node: VectorAggregate) -> bool:
@@ -191,7 +191,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
             isinstance(operand, RangeAggregate)
             and operand.grouping is None
             and not node.grouping.excludes_labels
-            and operand.function in _RANGE_FUNCTIONS_BY_VECTOR_AGGREGATE.get(node.function, ())
+            and operand.function_name in _RANGE_FUNCTIONS_BY_VECTOR_AGGREGATE.get(node.function_name, ())
         )
 
     def _translate_binary_operation(self, node: BinaryOperation, groups: SeriesLabels) -> SeriesRelation:
@@ -239,7 +239,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         The labels of the series are those that the selector compares with `=`.
         """
         counted = self._translate_range_aggregate(
-            msgspec.structs.replace(node, function="count_over_time"), SeriesLabels(has_only_listed_labels=True)
+            msgspec.structs.replace(node, function_name="count_over_time"), SeriesLabels(has_only_listed_labels=True)
         )
         present = select_from_relation([column_node((STEP_COLUMN,))], counted.tree, "counted")
         matchers = [one for one in node.pipeline.matchers if one.operator is ComparisonOperator.EQUAL and one.text]
@@ -294,7 +294,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         )
 
     def _translate_range_aggregate(self, node: RangeAggregate, groups: SeriesLabels) -> SeriesRelation:
-        branches = self.sources.branches_for_pipeline(node.pipeline)
+        branches = self.readable_sub_queries.branches_for_pipeline(node.pipeline)
         labels = self._range_labels(branches, groups, node.text_offset)
         steps = msgspec.structs.replace(
             self.sample_steps, start_us=self.sample_steps.start_us - node.offset_modifier_us
@@ -320,7 +320,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         value = (
             fill_query_template(aggregate)
             if aggregate
-            else internal_call("quantile", column_node(("sample_value",)), float_literal(node.parameter or 0.0))
+            else internal_call("quantile", column_node(("sample_value",)), float_literal(node.quantile or 0.0))
         )
         if function.is_rate:
             value = fill_query_template(
@@ -330,10 +330,10 @@ class MetricTranslator(msgspec.Struct, frozen=True):
 
     def _range_labels(self, branches: Sequence[SourceBranch], groups: SeriesLabels, offset: int) -> tuple[str, ...]:
         if groups.has_only_listed_labels:
-            return groups.labels
+            return groups.listed_labels
         names = {name for branch in branches for name in branch.labels.stream_label_names()}
         names = {name for name in names if not all(branch.pipeline_state.is_label_removed(name) for branch in branches)}
-        found = tuple(sorted((names - groups.excluded_labels) | set(groups.labels)))
+        found = tuple(sorted((names - groups.excluded_labels) | set(groups.listed_labels)))
         if len(found) > MAX_LABELS_PER_SERIES:
             raise self._unsupported_error(
                 f"The streams have {len(found)} labels; a series has at most {MAX_LABELS_PER_SERIES}.",
@@ -346,7 +346,11 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         columns: list[exp.Expr] = []
         for name in labels:
             value = branch.labels.label_value(name, branch.pipeline_state, node.text_offset)
-            text = text_literal("") if value is None else fill_query_template("IFNULL(@value, '')", 0, value=value.text)
+            text = (
+                text_literal("")
+                if value is None
+                else fill_query_template("IFNULL(@value, '')", 0, value=value.text_expression)
+            )
             columns.append(alias_node(text, label_column_name(name)))
         at = fill_query_template("UNIX_MICROS(@time)", 0, time=branch.labels.timestamp_value())
         return [*columns, alias_node(at, "entry_us"), alias_node(self._sample_value(branch, node), "sample_value")]
@@ -358,8 +362,8 @@ class MetricTranslator(msgspec.Struct, frozen=True):
             )
             if value is None:
                 return fill_query_template("CAST(NULL AS FLOAT64)")
-            return as_number(value.text, node.unwrap_stage.number_kind, node.unwrap_stage.text_offset)
-        if node.function.startswith("bytes_"):
+            return as_number(value.text_expression, node.unwrap_stage.number_kind, node.unwrap_stage.text_offset)
+        if node.function_name.startswith("bytes_"):
             if branch.pipeline_state.line_formats:
                 raise self._unsupported_error(
                     "The bytes of a line that line_format has made cannot be counted.", node.text_offset
@@ -370,13 +374,13 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         return fill_query_template("1.0")
 
     def _unsupported_error(self, message: str, offset: int, hint: str | None = None) -> QueryUnsupported:
-        return QueryUnsupported(message, hint=hint, span=self.sub_query_info.span(offset))
+        return QueryUnsupported(message, hint=hint, span=self.sub_query_info.query_text_span(offset))
 
 
 def _range_function_of(node: RangeAggregate) -> RangeFunction:
-    if node.unwrap_stage is not None and node.function == "rate":
+    if node.unwrap_stage is not None and node.function_name == "rate":
         return _UNWRAPPED_RATE_FUNCTION
-    return _RANGE_FUNCTIONS.get(node.function, _QUANTILE_FUNCTION)
+    return _RANGE_FUNCTIONS.get(node.function_name, _QUANTILE_FUNCTION)
 
 
 def _series_labels_of(node: RangeAggregate, needed: SeriesLabels) -> SeriesLabels:
@@ -410,7 +414,7 @@ def _aggregate_series(inner: SeriesRelation, labels: tuple[str, ...], value: exp
 
 def _top_or_bottom_series(node: VectorAggregate, inner: SeriesRelation, groups: Sequence[str]) -> SeriesRelation:
     """Return the samples with the largest or smallest values of each group and step, with all of their labels."""
-    order = [sort_key(column_node((VALUE_COLUMN,)), node.function == "topk")]
+    order = [sort_key(column_node((VALUE_COLUMN,)), node.function_name == "topk")]
     order += [sort_key(label, is_descending=False) for label in _label_columns(inner.labels)]
     place = exp.Window(
         this=fill_query_template("ROW_NUMBER()"),
@@ -422,7 +426,8 @@ def _top_or_bottom_series(node: VectorAggregate, inner: SeriesRelation, groups: 
     numbered = select_from_relation([*columns, alias_node(place, "place")], inner.tree, "series")
     tree = select_from_relation([copy_tree(one) for one in columns], numbered, "ranked")
     return SeriesRelation(
-        tree.where(fill_query_template("place <= @most", 0, most=node.parameter or 1), copy=False), inner.labels
+        tree.where(fill_query_template("place <= @most", 0, most=node.max_series_per_group or 1), copy=False),
+        inner.labels,
     )
 
 

@@ -69,7 +69,7 @@ _MICROSECONDS_PER_SECOND: Final = 1_000_000
 _MAX_RANGE_SECONDS: Final = 100 * 365 * 86_400
 
 
-def parse(text: str) -> Query:
+def parse_logql(text: str) -> Query:
     """Parse a whole LogQL query; raise BadQuerySyntax or QueryUnsupported with the position of the first mistake."""
     cursor = TokenCursor(text)
     if cursor.next_token.kind is TokenKind.END:
@@ -84,7 +84,7 @@ def parse_log_query(text: str) -> Pipeline:
 
     Requests for entries, streams, label values or counts accept no other query.
     """
-    query = parse(text)
+    query = parse_logql(text)
     if not isinstance(query, Pipeline):
         raise TokenCursor(text).syntax_error(
             "A stream selector is expected here.", 'Write it as in {service_name="my.app"}.', 0
@@ -149,9 +149,9 @@ def _parse_operand(cursor: TokenCursor) -> Query:
     if cursor.next_is_symbol("-", "+"):
         sign = -1 if cursor.take_token().text == "-" else 1
         number = cursor.expect_kind(TokenKind.NUMBER, "a number")
-        return NumberLiteral(sign * number.number, text_offset=token.text_offset)
+        return NumberLiteral(sign * number.numeric_value, text_offset=token.text_offset)
     if token.kind is TokenKind.NUMBER:
-        return NumberLiteral(cursor.take_token().number, text_offset=token.text_offset)
+        return NumberLiteral(cursor.take_token().numeric_value, text_offset=token.text_offset)
     if token.kind is TokenKind.NAME:
         return _parse_call(cursor)
     raise cursor.unexpected_token_error("a stream selector such as {…}, or a function")
@@ -197,7 +197,7 @@ def _parse_call(cursor: TokenCursor) -> MetricQuery:
 def _parse_vector(cursor: TokenCursor, name: Token) -> NumberLiteral:
     cursor.expect_symbol("(")
     is_negative = cursor.accept_symbol("-")
-    number = cursor.expect_kind(TokenKind.NUMBER, "a number").number
+    number = cursor.expect_kind(TokenKind.NUMBER, "a number").numeric_value
     cursor.expect_symbol(")")
     return NumberLiteral(-number if is_negative else number, is_vector=True, text_offset=name.text_offset)
 
@@ -208,7 +208,7 @@ def _parse_vector_aggregate(cursor: TokenCursor, name: Token) -> VectorAggregate
     parameter = None
     if name.text in RANKING_FUNCTIONS:
         number = cursor.expect_kind(TokenKind.NUMBER, f"the number of {name.text}")
-        if not number.text.isdecimal() or not 1 <= number.number <= 1000:
+        if not number.text.isdecimal() or not 1 <= number.numeric_value <= 1000:
             raise cursor.syntax_error(f"{name.text} takes a number from 1 to 1000.", None, number.text_offset)
         parameter = int(number.text)
         cursor.expect_symbol(",")
@@ -241,9 +241,9 @@ def _parse_range_aggregate(cursor: TokenCursor, name: Token) -> RangeAggregate:
     parameter = None
     if name.text == "quantile_over_time":
         number = cursor.expect_kind(TokenKind.NUMBER, "a quantile from 0 to 1")
-        if number.number > 1:
+        if number.numeric_value > 1:
             raise cursor.syntax_error("A quantile is a number from 0 to 1.", None, number.text_offset)
-        parameter = number.number
+        parameter = number.numeric_value
         cursor.expect_symbol(",")
     entries = _RangeParser(cursor)
     entries.parse()
@@ -262,12 +262,12 @@ def _parse_range_aggregate(cursor: TokenCursor, name: Token) -> RangeAggregate:
             f"{name.text} counts entries, and cannot have an unwrap.", None, entries.unwrap_stage.text_offset
         )
     return RangeAggregate(
-        function=name.text,
+        function_name=name.text,
         pipeline=Pipeline(entries.matchers, tuple(entries.stages), entries.text_offset),
         range_us=entries.range_us,
         offset_modifier_us=entries.offset_modifier_us,
         unwrap_stage=entries.unwrap_stage,
-        parameter=parameter,
+        quantile=parameter,
         grouping=grouping,
         text_offset=name.text_offset,
     )
@@ -334,7 +334,7 @@ class _RangeParser:
 
     def _parse_duration_us(self, expected: str) -> int:
         token = self._cursor.expect_kind(TokenKind.DURATION, expected)
-        microseconds = round(token.number * _MICROSECONDS_PER_SECOND)
+        microseconds = round(token.numeric_value * _MICROSECONDS_PER_SECOND)
         if not 0 < microseconds <= _MAX_RANGE_SECONDS * _MICROSECONDS_PER_SECOND:
             raise self._cursor.syntax_error(f"The duration {token.text} is not possible here.", None, token.text_offset)
         return microseconds
@@ -593,7 +593,9 @@ def _parse_comparison(cursor: TokenCursor, label: Token, operator: ComparisonOpe
         )
         hint = "Texts are compared with =, !=, =~ and !~." if value.kind is TokenKind.TEXT else None
         raise cursor.syntax_error(f"{expected[0].upper()}{expected[1:]} is expected here.", hint, value.text_offset)
-    return NumberMatch(label.text, operator, -value.number if is_negative else value.number, measure, label.text_offset)
+    return NumberMatch(
+        label.text, operator, -value.numeric_value if is_negative else value.numeric_value, measure, label.text_offset
+    )
 
 
 def _ip_filter_unsupported_error(cursor: TokenCursor) -> Exception:

@@ -106,7 +106,7 @@ class ParserStage(msgspec.Struct, frozen=True):
 
 
 class LabelFilter(msgspec.Struct, frozen=True):
-    match: LabelMatch
+    label_match: LabelMatch
 
 
 class LabelSelection(msgspec.Struct, frozen=True):
@@ -120,13 +120,13 @@ class LabelSelection(msgspec.Struct, frozen=True):
 class TemplatePlaceholder(msgspec.Struct, frozen=True):
     """A placeholder in a template, replaced by the value of the label `name`, or by the line if `name` is None."""
 
-    name: str | None
+    label_name: str | None
 
 
 class LineFormat(msgspec.Struct, frozen=True):
     """The stage `line_format`: a template of texts and placeholders. The filled template replaces the line."""
 
-    parts: tuple[str | TemplatePlaceholder, ...]
+    template_parts: tuple[str | TemplatePlaceholder, ...]
     text_offset: int = 0
 
 
@@ -164,12 +164,12 @@ class RangeAggregate(msgspec.Struct, frozen=True):
     `text_offset` is the position of the function in the query's text.
     """
 
-    function: str
+    function_name: str
     pipeline: Pipeline
     range_us: int
     offset_modifier_us: int = 0
     unwrap_stage: UnwrapStage | None = None
-    parameter: float | None = None
+    quantile: float | None = None
     grouping: Grouping | None = None
     text_offset: int = 0
 
@@ -180,10 +180,10 @@ class VectorAggregate(msgspec.Struct, frozen=True):
     For `topk` and `bottomk`, `parameter` is the number of series to keep.
     """
 
-    function: str
+    function_name: str
     operand: "MetricQuery"
     grouping: Grouping = Grouping()
-    parameter: int | None = None
+    max_series_per_group: int | None = None
     text_offset: int = 0
 
 
@@ -268,7 +268,7 @@ class LogqlRequest(msgspec.Struct, frozen=True, array_like=True):
     step_us: int = 1
     limit: int = 100
     is_oldest_first: bool = False
-    label: str = ""
+    requested_label: str = ""
     labels_matched_by_parameters: tuple[str, ...] = ()
 
     @property

@@ -14,7 +14,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import Span, UnknownNameInQuery, find_closest_name
-from cordwood.lql.query import Path
+from cordwood.lql.query import EventFieldPath
 from cordwood.model.datatype import Kind
 from cordwood.model.event import ValueKind
 from cordwood.sql.admit import admit_query
@@ -63,7 +63,7 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
     def has_column(self, name: str) -> bool:
         return self._find_column_name(name) is not None
 
-    def kind_of_path(self, path: Path) -> Kind:
+    def kind_of_path(self, path: EventFieldPath) -> Kind:
         """Return the type of the value at a path; raise UnknownNameInQuery if the path's first step is not a column."""
         first = path.steps[0]
         name = self._find_column_name(first)
@@ -71,7 +71,7 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
             raise self.unknown_column_error(first, path.text_offset)
         return self.kind_by_column[name] if len(path.steps) == 1 else Kind.VARIANT
 
-    def span(self, offset: int) -> Span:
+    def query_text_span(self, offset: int) -> Span:
         return span_at(self.query_text, offset)
 
     def unknown_column_error(self, name: str, offset: int) -> UnknownNameInQuery:
@@ -80,7 +80,9 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
         command = _CLAUSE_BY_FOREIGN_KEYWORD.get(name.lower())
         if command is not None:
             hint = f"Write {command}."
-            return UnknownNameInQuery(f"{self.sub_query} has no column {name[:60]}.", hint=hint, span=self.span(offset))
+            return UnknownNameInQuery(
+                f"{self.sub_query} has no column {name[:60]}.", hint=hint, span=self.query_text_span(offset)
+            )
         path = self.find_similar_path(name)
         path_example = f"m.{path.partition('.')[2]}" if path and path.startswith("metadata.") else path or f"m.{name}"
         hint = (
@@ -88,7 +90,9 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
             if closest_name
             else f"It has: {', '.join(names)}. Inside metadata: {path_example}."
         )
-        return UnknownNameInQuery(f"{self.sub_query} has no column {name[:60]}.", hint=hint, span=self.span(offset))
+        return UnknownNameInQuery(
+            f"{self.sub_query} has no column {name[:60]}.", hint=hint, span=self.query_text_span(offset)
+        )
 
     def _find_column_name(self, name: str) -> str | None:
         return next((column for column in self.kind_by_column if column.lower() == name.lower()), None)
@@ -101,7 +105,7 @@ def describe_sub_query(
 
     The positions of errors refer to `text`. `records` collects all lookups in the streams' shapes.
     """
-    resolved = resolve_sandbox_query(program, _select_all_columns(sub_query, text), target, records.shapes)
+    resolved = resolve_sandbox_query(program, _select_all_columns(sub_query, text), target, records.shapes_by_stream)
     annotate_types(resolved.tree)
     records.shape_lookups.update(resolved.shape_lookups)
     return _sub_query_info(resolved.tree, sub_query, text, records)
@@ -165,7 +169,7 @@ def _may_have_array(records: RecordingShapeReader, lineage: Lineage | None, keys
     if lineage is None or not lineage.is_of_event_value:
         return False
     kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
-    return ValueKind.ARRAY in kinds if kinds is not None else bool(records.shapes)
+    return ValueKind.ARRAY in kinds if kinds is not None else bool(records.shapes_by_stream)
 
 
 _SHORT_ALIAS_BY_PATH: Final[Mapping[KeyPath, str]] = {("metadata",): "m"}
@@ -177,10 +181,10 @@ class RecordUnnests:
 
     def __init__(self, info: SubQueryInfo) -> None:
         self._sub_query_info = info
-        self._aliases: dict[KeyPath, str] = {}
-        self._used_names = {name.lower() for name in (*info.kind_by_column, info.sub_query, "item")}
+        self._alias_by_path: dict[KeyPath, str] = {}
+        self._used_lowercase_names = {name.lower() for name in (*info.kind_by_column, info.sub_query, "item")}
 
-    def column_at(self, path: Path) -> exp.Expr:
+    def column_at(self, path: EventFieldPath) -> exp.Expr:
         """Return the column at a path, and note the joins that it needs.
 
         Raise UnknownNameInQuery if the sub-query has no column with the name of the path's first step.
@@ -190,11 +194,11 @@ class RecordUnnests:
             return column_node(path.steps, path.text_offset)
         return column_node((self._unnest_alias(path.steps[:-1]), path.last_step), path.text_offset)
 
-    def may_have_several_values(self, path: Path) -> bool:
+    def may_have_several_values(self, path: EventFieldPath) -> bool:
         """Return whether one event may have several values at the path, because arrays may occur on the path."""
         return any(self._sub_query_info.may_have_array(path.steps[:length]) for length in range(1, len(path.steps)))
 
-    def any_value_condition(self, path: Path, condition: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
+    def any_value_condition(self, path: EventFieldPath, condition: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
         """Return `condition` for the value at a path.
 
         If an event may have several values there, at least one of them must meet the condition.
@@ -203,11 +207,11 @@ class RecordUnnests:
         if not self.may_have_several_values(path):
             return condition(self.column_at(path))
         aliases = [self._unique_alias(keys) for keys in _parent_paths(path)]
-        first_unnest = _unnest(column_node(path.steps[:1], path.text_offset), aliases[0], path.text_offset)
+        first_unnest = _build_unnest(column_node(path.steps[:1], path.text_offset), aliases[0], path.text_offset)
         query = exp.select("1").from_(first_unnest, copy=False)
         for (parent, alias), step in zip(pairwise(aliases), path.steps[1:-1], strict=True):
             query.join(
-                _unnest(column_node((parent, step), path.text_offset), alias, path.text_offset),
+                _build_unnest(column_node((parent, step), path.text_offset), alias, path.text_offset),
                 join_type="CROSS",
                 copy=False,
             )
@@ -216,33 +220,33 @@ class RecordUnnests:
 
     def add_joins(self, query: exp.Select) -> None:
         """Add the UNNESTs to a query as LEFT JOINs, which keep events that lack the objects; their columns are NULL."""
-        for keys, alias in self._aliases.items():
-            value = column_node((self._aliases[keys[:-1]], keys[-1])) if len(keys) > 1 else column_node(keys)
-            query.join(_unnest(value, alias, 0), join_type="LEFT", on=exp.true(), copy=False)
+        for keys, alias in self._alias_by_path.items():
+            value = column_node((self._alias_by_path[keys[:-1]], keys[-1])) if len(keys) > 1 else column_node(keys)
+            query.join(_build_unnest(value, alias, 0), join_type="LEFT", on=exp.true(), copy=False)
 
     def _unnest_alias(self, keys: KeyPath) -> str:
         if len(keys) > 1:
             self._unnest_alias(keys[:-1])
-        if keys not in self._aliases:
-            self._aliases[keys] = self._unique_alias(keys)
-        return self._aliases[keys]
+        if keys not in self._alias_by_path:
+            self._alias_by_path[keys] = self._unique_alias(keys)
+        return self._alias_by_path[keys]
 
     def _unique_alias(self, keys: KeyPath) -> str:
         base = _SHORT_ALIAS_BY_PATH.get(keys) or _NON_WORD_CHARACTER_PATTERN.sub("_", keys[-1])
         base = f"_{base}" if base[:1].isdigit() else base
         name, count = base, 1
-        while name.lower() in self._used_names:
+        while name.lower() in self._used_lowercase_names:
             count += 1
             name = f"{base}_{count}"
-        self._used_names.add(name.lower())
+        self._used_lowercase_names.add(name.lower())
         return name
 
 
-def _parent_paths(path: Path) -> list[KeyPath]:
+def _parent_paths(path: EventFieldPath) -> list[KeyPath]:
     return [path.steps[:length] for length in range(1, len(path.steps))]
 
 
-def _unnest(value: exp.Expr, alias: str, offset: int) -> exp.Expr:
+def _build_unnest(value: exp.Expr, alias: str, offset: int) -> exp.Expr:
     unnest = exp.Unnest(expressions=[value], alias=exp.TableAlias(columns=[exp.to_identifier(alias)]), offset=False)
     unnest.meta["start"] = unnest.meta["end"] = offset
     return unnest

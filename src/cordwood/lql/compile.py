@@ -12,11 +12,12 @@ import msgspec
 
 from cordwood.errors import BadQuerySyntax, BadQueryValue, UnknownNameInQuery
 from cordwood.lql.columns import describe_sub_query
-from cordwood.lql.parse import parse
+from cordwood.lql.parse import parse_lql
 from cordwood.lql.query import (
     Aggregate,
     And,
     Dimension,
+    EventFieldPath,
     FieldFilter,
     Filter,
     FilterOperator,
@@ -24,34 +25,39 @@ from cordwood.lql.query import (
     MessageFilter,
     Not,
     Or,
-    Path,
     QuotedText,
-    Source,
+    SubQuerySource,
     TimeBucket,
     UnquotedText,
 )
 from cordwood.lql.translate import TranslatedQuery, translate_query
-from cordwood.model.event import Shape
+from cordwood.model.event import EventShape
 from cordwood.sql.budget import compilation_scope
 from cordwood.sql.compile import compile_sandbox_tree
 from cordwood.sql.diagnostics import most_similar_name, span_at
 from cordwood.sql.follow import refused_clause_error
 from cordwood.sql.program import EndpointProgram
 from cordwood.sql.record_shapes import RecordingShapeReader
-from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.patterns import RedactionPolicy
 from cordwood.sql.stages import ParsedQuery, Statement, Target
 
-ShapesByStream = Mapping[str, Shape]
+ShapesByStream = Mapping[str, EventShape]
 _SQL_START_PATTERN: Final = re.compile(r"\s*(?:select|with)\s", re.IGNORECASE)
 
 
 def compile_lql(
-    program: EndpointProgram, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
+    program: EndpointProgram,
+    text: str,
+    target: Target,
+    shapes: ShapesByStream,
+    redaction: RedactionPolicy | None = None,
 ) -> Statement:
     """Compile an LQL query, which can read only the endpoint's sub-queries."""
     records = RecordingShapeReader(redaction.visible_shapes(shapes) if redaction else shapes)
     with compilation_scope():
-        translation = _translate(program, text, target, records, is_ordered=not program.page.is_of_followed_query)
+        translation = _translate_lql_query(
+            program, text, target, records, is_ordered=not program.page.is_of_followed_query
+        )
         statement = compile_sandbox_tree(
             program, lambda: ParsedQuery(translation.tree, text), target, shapes, redaction
         )
@@ -65,7 +71,9 @@ def explain_lql(program: EndpointProgram, text: str, target: Target, shapes: Sha
     Paths that were never seen in events are assumed to have no arrays.
     """
     with compilation_scope():
-        return _translate(program, text, target, RecordingShapeReader(shapes)).tree.sql("bigquery", pretty=True)
+        return _translate_lql_query(program, text, target, RecordingShapeReader(shapes)).tree.sql(
+            "bigquery", pretty=True
+        )
 
 
 _REGEX_OPERATORS = frozenset({FilterOperator.REGEX, FilterOperator.INCLUDES_REGEX})
@@ -78,7 +86,10 @@ def check_lql_patterns(text: str, find_regex_error: FindRegexError) -> None:
     This check is necessary because the engine's own error has no position in the LQL text.
     """
     check_each_pattern(
-        text, _regex_patterns(parse(text).filter), find_regex_error, "To search for the text itself, leave the ~ out."
+        text,
+        _regex_patterns(parse_lql(text).filter),
+        find_regex_error,
+        "To search for the text itself, leave the ~ out.",
     )
 
 
@@ -106,13 +117,13 @@ def _regex_patterns(node: Filter) -> Iterator[tuple[str, int]]:
             yield pattern, node.text_offset
 
 
-def _translate(
+def _translate_lql_query(
     program: EndpointProgram, text: str, target: Target, records: RecordingShapeReader, *, is_ordered: bool = True
 ) -> TranslatedQuery:
     """Translate an LQL query; `is_ordered` is False for a followed query. `records` collects all lookups in shapes."""
     if not text.strip():
         raise BadQuerySyntax("The query is empty.", hint="Write it as in f:edge_logs error.", span=span_at(text, 0))
-    query = parse(text)
+    query = parse_lql(text)
     if not is_ordered:
         _check_can_be_followed(query, text)
     info = describe_sub_query(program, _find_sub_query(program, query, text), text, target, records)
@@ -148,7 +159,7 @@ def _find_sub_query(program: EndpointProgram, query: LqlQuery, text: str) -> str
     return program.sub_query_names[0]
 
 
-def _unknown_source_error(program: EndpointProgram, source: Source, text: str) -> UnknownNameInQuery:
+def _unknown_source_error(program: EndpointProgram, source: SubQuerySource, text: str) -> UnknownNameInQuery:
     closest_name = most_similar_name(source.name, program.sub_query_names)
     known_names = (
         f"There are: {', '.join(program.sub_query_names)}." if program.sub_query_names else "The endpoint has none."
@@ -302,6 +313,6 @@ def _value_hint(path: str, value: str) -> str | None:
     return f"{path}:[{value[:_MAX_SHOWN_WORD_CHARACTERS]}] for one of these" if "," in value else None
 
 
-def _format_path(path: Path) -> str:
+def _format_path(path: EventFieldPath) -> str:
     first, *rest = path.steps
     return ".".join(["m" if first == "metadata" and rest else first, *rest])

@@ -12,6 +12,7 @@ from cordwood.errors import BadQueryValue
 from cordwood.lql.columns import RecordUnnests, SubQueryInfo
 from cordwood.lql.query import (
     And,
+    EventFieldPath,
     FieldFilter,
     Filter,
     FilterOperator,
@@ -21,7 +22,6 @@ from cordwood.lql.query import (
     Not,
     NullValue,
     Or,
-    Path,
     Period,
     QuotedText,
     RangeFilter,
@@ -68,7 +68,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
     def translate(self, node: Filter) -> exp.Expr:
         match node:
             case Not(inner):
-                return self._negate(inner)
+                return self._translate_negation(inner)
             case And(filters):
                 return fill_query_template("(@all)", 0, all=join_with_and(list(map(self.translate, filters))))
             case Or(filters):
@@ -80,7 +80,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
 
     def _translate_column_filter(self, node: TimeCondition | FieldFilter | RangeFilter | LevelRangeFilter) -> exp.Expr:
         if isinstance(node, TimeCondition):
-            timestamp = self.timestamp_column(Path((TIMESTAMP_COLUMN,), node.text_offset))
+            timestamp = self.timestamp_column(EventFieldPath((TIMESTAMP_COLUMN,), node.text_offset))
             return _window_condition(timestamp, time_window_of(node, self.time_zone), node.text_offset)
         if isinstance(node, FieldFilter):
             return self._translate_field(node)
@@ -98,7 +98,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
     def _translate_or_operand(self, node: Filter) -> exp.Expr:
         return join_with_and(list(map(self.translate, node.filters))) if isinstance(node, And) else self.translate(node)
 
-    def _negate(self, inner: Filter) -> exp.Expr:
+    def _translate_negation(self, inner: Filter) -> exp.Expr:
         """Return the negation of a filter.
 
         Events for which the filter is NULL, such as events without the field, also meet the negation.
@@ -114,7 +114,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
             value=negated_condition.unnest() if isinstance(negated_condition, exp.Paren) else negated_condition,
         )
 
-    def timestamp_column(self, path: Path) -> exp.Expr:
+    def timestamp_column(self, path: EventFieldPath) -> exp.Expr:
         """Return the column at a path as a TIMESTAMP; convert it if it has another type."""
         column = self.unnests.column_at(path)
         return (
@@ -124,7 +124,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
         )
 
     def _translate_message(self, node: MessageFilter) -> exp.Expr:
-        path = Path((MESSAGE_COLUMN,), node.text_offset)
+        path = EventFieldPath((MESSAGE_COLUMN,), node.text_offset)
         self.sub_query_info.kind_of_path(path)
         message = self.unnests.column_at(path)
         if node.is_regex:
@@ -257,7 +257,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
             )
 
     def _syntax_error(self, message: str, offset: int, hint: str | None = None) -> BadQueryValue:
-        return BadQueryValue(message, hint=hint, span=self.sub_query_info.span(offset))
+        return BadQueryValue(message, hint=hint, span=self.sub_query_info.query_text_span(offset))
 
 
 def read_number(text: str, offset: int) -> exp.Expr | None:
@@ -285,7 +285,7 @@ def _in_list_condition(column: exp.Expr, texts: tuple[str, ...], offset: int) ->
 
 
 def _is_single_moment(when: Period | RelativeTime) -> bool:
-    return isinstance(when, Period) and when.low == when.high
+    return isinstance(when, Period) and when.first_moment == when.last_moment
 
 
 SECONDS_PER_UNIT: Final = {
@@ -307,7 +307,7 @@ _TRUNCATION_PART_BY_UNIT: Final = {TimeUnit.WEEK: "ISOWEEK"}
 class TimeBound(msgspec.Struct, frozen=True):
     """The start or the end of a time window. `fixed_time` is its time unless the time depends on the current time."""
 
-    time: exp.Expr
+    time_expression: exp.Expr
     is_inclusive: bool
     fixed_time: datetime | None = None
 
@@ -315,8 +315,8 @@ class TimeBound(msgspec.Struct, frozen=True):
 class TimeWindow(msgspec.Struct, frozen=True):
     """A time window. `approximate_seconds` is its approximate length, unless the length depends on the current time."""
 
-    low: TimeBound | None
-    high: TimeBound | None
+    start_bound: TimeBound | None
+    end_bound: TimeBound | None
     approximate_seconds: float | None = None
 
 
@@ -328,12 +328,12 @@ def time_window_of(time: TimeCondition, zone: str) -> TimeWindow:
 
 def _window_condition(column: exp.Expr, time_window: TimeWindow, offset: int) -> exp.Expr:
     """Return the condition that `column` is in the time window."""
-    low, high = time_window.low, time_window.high
+    low, high = time_window.start_bound, time_window.end_bound
     if low and high and low.is_inclusive and high.is_inclusive:
-        if low.time == high.time:
-            return fill_query_template("@column = @time", offset, column=column, time=low.time)
+        if low.time_expression == high.time_expression:
+            return fill_query_template("@column = @time", offset, column=column, time=low.time_expression)
         return fill_query_template(
-            "@column BETWEEN @low AND @high", offset, column=column, low=low.time, high=high.time
+            "@column BETWEEN @low AND @high", offset, column=column, low=low.time_expression, high=high.time_expression
         )
     bounds = [*_bound_condition(column, low, ">", offset), *_bound_condition(column, high, "<", offset)]
     return join_with_and(bounds) if bounds else fill_query_template("@column IS NOT NULL", offset, column=column)
@@ -343,7 +343,7 @@ def _bound_condition(column: exp.Expr, end: TimeBound | None, side: str, offset:
     if end is None:
         return []
     comparison = f"{side}=" if end.is_inclusive else side
-    return [fill_query_template(f"@column {comparison} @time", offset, column=column, time=end.time)]
+    return [fill_query_template(f"@column {comparison} @time", offset, column=column, time=end.time_expression)]
 
 
 def truncation_part(unit: TimeUnit) -> str:
@@ -355,8 +355,8 @@ def truncation_part(unit: TimeUnit) -> str:
 
 
 def _absolute_window(operator: FilterOperator, period: Period, offset: int) -> TimeWindow:
-    low = _fixed_bound(period.low.time, offset, is_inclusive=True)
-    end = _end_of_moment(period.high, offset)
+    low = _fixed_bound(period.first_moment.start_time, offset, is_inclusive=True)
+    end = _end_of_moment(period.last_moment, offset)
     match operator:
         case FilterOperator.GREATER:
             return TimeWindow(msgspec.structs.replace(end, is_inclusive=not end.is_inclusive), None)
@@ -367,7 +367,9 @@ def _absolute_window(operator: FilterOperator, period: Period, offset: int) -> T
         case FilterOperator.LESS_OR_EQUAL:
             return TimeWindow(None, end)
         case _:
-            return TimeWindow(low, end, (period.high.time - period.low.time).total_seconds())
+            return TimeWindow(
+                low, end, (period.last_moment.start_time - period.first_moment.start_time).total_seconds()
+            )
 
 
 def _end_of_moment(moment: Moment, offset: int) -> TimeBound:
@@ -375,12 +377,12 @@ def _end_of_moment(moment: Moment, offset: int) -> TimeBound:
 
     The last day of the year 9999 ends at the latest possible time.
     """
-    if moment.unit is None:
-        return _fixed_bound(moment.time, offset, is_inclusive=True)
-    length = timedelta(seconds=SECONDS_PER_UNIT[moment.unit])
-    if moment.time > datetime.max.replace(tzinfo=UTC) - length:
+    if moment.precision_unit is None:
+        return _fixed_bound(moment.start_time, offset, is_inclusive=True)
+    length = timedelta(seconds=SECONDS_PER_UNIT[moment.precision_unit])
+    if moment.start_time > datetime.max.replace(tzinfo=UTC) - length:
         return _fixed_bound(datetime.max.replace(tzinfo=UTC), offset, is_inclusive=True)
-    return _fixed_bound(moment.time + length, offset, is_inclusive=False)
+    return _fixed_bound(moment.start_time + length, offset, is_inclusive=False)
 
 
 def _fixed_bound(time: datetime, offset: int, *, is_inclusive: bool) -> TimeBound:
@@ -420,14 +422,14 @@ def _relative_window(shorthand: RelativeTime, zone: str, offset: int) -> TimeWin
         case RelativeTimeKind.UNITS_AGO:
             return _units_ago_window(shorthand, offset)
         case RelativeTimeKind.TIME_OF_DAY:
-            low = _time_today_at_minute(shorthand.count, zone, offset)
+            low = _time_today_at_minute(shorthand.unit_count, zone, offset)
             return TimeWindow(
                 _inclusive_bound(low),
                 _exclusive_bound(fill_query_template("TIMESTAMP_ADD(@low, INTERVAL 1 MINUTE)", offset, low=low)),
                 60,
             )
         case RelativeTimeKind.LAST_UNITS:
-            seconds = (shorthand.count + 1) * SECONDS_PER_UNIT[shorthand.unit]
+            seconds = (shorthand.unit_count + 1) * SECONDS_PER_UNIT[shorthand.unit]
             start = (
                 _inclusive_bound(_time_units_ago(shorthand, zone, offset))
                 if seconds < _MAX_WINDOW_START_SECONDS_AGO
@@ -438,7 +440,7 @@ def _relative_window(shorthand: RelativeTime, zone: str, offset: int) -> TimeWin
 
 def _units_ago_window(shorthand: RelativeTime, offset: int) -> TimeWindow:
     """Return the window that begins `shorthand.count` units ago and ends `shorthand.end_seconds_ago` seconds ago."""
-    seconds = shorthand.count * SECONDS_PER_UNIT[shorthand.unit]
+    seconds = shorthand.unit_count * SECONDS_PER_UNIT[shorthand.unit]
     low = fill_query_template(f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {seconds} SECOND)", offset)
     end = (
         f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {shorthand.end_seconds_ago} SECOND)"
@@ -474,7 +476,7 @@ def _exclusive_bound(time: exp.Expr) -> TimeBound:
 
 def _time_units_ago(shorthand: RelativeTime, zone: str, offset: int) -> exp.Expr:
     """Return the time `shorthand.count` units ago; if the unit is a day or longer, return the start of that day."""
-    unit, count = shorthand.unit.upper(), shorthand.count
+    unit, count = shorthand.unit.upper(), shorthand.unit_count
     if shorthand.unit in _SUB_DAY_UNITS:
         return fill_query_template(f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {count} {unit})", offset)
     today = _start_of_today(zone, offset)

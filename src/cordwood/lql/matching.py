@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from cordwood.errors import QueryUnsupported, Span
-from cordwood.lql.parse import parse
+from cordwood.lql.parse import parse_lql
 from cordwood.lql.query import (
     And,
     FieldFilter,
@@ -40,7 +40,7 @@ def compile_event_predicate(text: str) -> EventPredicate:
 
     Raise BadQuerySyntax or QueryUnsupported, with a position, for a clause that is not allowed.
     """
-    query = parse(text)
+    query = parse_lql(text)
     if query != LqlQuery(filter=query.filter) or not query.filter.filters:
         raise QueryUnsupported("A transform takes filters alone.", hint="Leave out s:, c:, f:, order: and limit:.")
     return _compile_filter(query.filter)

@@ -12,6 +12,7 @@ from cordwood.lql.query import (
     And,
     Command,
     Dimension,
+    EventFieldPath,
     Filter,
     FilterOperator,
     Limit,
@@ -19,19 +20,18 @@ from cordwood.lql.query import (
     MessageFilter,
     Not,
     Or,
-    Path,
     Period,
     RelativeTime,
     SelectedColumn,
     SortKey,
-    Source,
+    SubQuerySource,
     TimeBucket,
     TimeCondition,
     TimeUnit,
 )
 from cordwood.lql.values import (
     TIME_UNIT_HINT,
-    Scanner,
+    LqlTextScanner,
     parse_field_path,
     parse_time_expression,
     parse_time_unit,
@@ -49,7 +49,7 @@ _TIME_KEYS: Final = frozenset({"t", "timestamp"})
 _QUOTE_HINT: Final = "To search the message for it, put it in double quotes."
 
 
-def parse(text: str) -> LqlQuery:
+def parse_lql(text: str) -> LqlQuery:
     """Parse a whole LQL query; raise BadQuerySyntax with the position of the first syntax error."""
     parser = _Parser(text)
     condition = parser.parse_disjunction()
@@ -65,7 +65,7 @@ class _Parser:
     """
 
     def __init__(self, text: str) -> None:
-        self.scanner = Scanner(text)
+        self.scanner = LqlTextScanner(text)
         self.builder = _QueryBuilder(self.scanner)
         self.clause_count = 0
         if len(text) > MAX_QUERY_CHARACTERS:
@@ -225,7 +225,7 @@ def _disjunction(branches: list[And]) -> Or:
 
 
 def _is_single_moment(period: Period) -> bool:
-    return period.low == period.high
+    return period.first_moment == period.last_moment
 
 
 _AnyCommand = TypeVar("_AnyCommand", bound=Command)
@@ -246,12 +246,12 @@ _FUNCTION_CALL_HINT: Final = f"Write it as in c:avg(m.latency) or c:group_by(t::
 class _QueryBuilder:
     """A builder that collects a query's commands during parsing, and then builds the query from them."""
 
-    def __init__(self, scanner: Scanner) -> None:
+    def __init__(self, scanner: LqlTextScanner) -> None:
         self.scanner = scanner
         self.commands: list[Command] = []
 
     def build(self, condition: And) -> LqlQuery:
-        sources, limits = self._commands_of(Source), self._commands_of(Limit)
+        sources, limits = self._commands_of(SubQuerySource), self._commands_of(Limit)
         self._check_at_most_one("f:", sources)
         self._check_at_most_one("limit:", limits)
         self._check_at_most_one("c:group_by(t::…)", buckets := self._commands_of(TimeBucket))
@@ -266,9 +266,9 @@ class _QueryBuilder:
             limit=limits[0] if limits else None,
         )
 
-    def read_path_text(self, text: str, offset: int) -> Path:
+    def read_path_text(self, text: str, offset: int) -> EventFieldPath:
         """Convert a text to a path; raise BadQuerySyntax if it is not a path as a whole."""
-        inner = Scanner(text)
+        inner = LqlTextScanner(text)
         if not text:
             raise self.scanner.syntax_error("A path is missing here.", "Write it as in m.status.", offset)
         if inner.peek_path() != text:
@@ -291,7 +291,7 @@ def _add_source(builder: _QueryBuilder, start: int) -> None:
     name = read_value_text(builder.scanner)
     if not name:
         raise builder.scanner.syntax_error("The name of a sub-query is missing.", "Write it as in f:edge_logs.", start)
-    builder.commands.append(Source(name, start))
+    builder.commands.append(SubQuerySource(name, start))
 
 
 def _add_column(builder: _QueryBuilder, start: int) -> None:
@@ -299,7 +299,7 @@ def _add_column(builder: _QueryBuilder, start: int) -> None:
     if text == "*":
         builder.commands.append(SelectedColumn(None, None, start))
         return
-    path = Scanner(text).peek_path() or ""
+    path = LqlTextScanner(text).peek_path() or ""
     alias = text[len(path) :]
     if alias.startswith(","):
         columns = " ".join(f"s:{name.strip()}" for name in text.split(",") if name.strip())
@@ -354,7 +354,7 @@ def _read_grouping(builder: _QueryBuilder, argument: str, argument_start: int) -
 
 def _add_order(builder: _QueryBuilder, start: int) -> None:
     text, argument_start = _read_argument(builder)
-    path = Scanner(text).peek_path() or ""
+    path = LqlTextScanner(text).peek_path() or ""
     direction = text[len(path) :]
     if direction not in {"", "@asc", "@desc"}:
         raise builder.scanner.syntax_error(

@@ -44,7 +44,7 @@ class _Node(msgspec.Struct, frozen=True):
         return type(self), *(getattr(self, name) for name in self.__struct_fields__ if name != "text_offset")
 
 
-class Path(_Node, frozen=True):
+class EventFieldPath(_Node, frozen=True):
     """A path inside an event, or the name of a column: `m.status` has the steps ("metadata", "status")."""
 
     steps: tuple[str, ...]
@@ -77,7 +77,7 @@ FilterValue = UnquotedText | QuotedText | NullValue
 class FieldFilter(_Node, frozen=True):
     """A filter `path:value`, with or without an operator, which compares the field at a path with a value."""
 
-    path: Path
+    path: EventFieldPath
     operator: FilterOperator
     value: FilterValue
     text_offset: int = 0
@@ -89,7 +89,7 @@ class RangeFilter(_Node, frozen=True):
     The ends are two numbers, or two dates in the author's spelling.
     """
 
-    path: Path
+    path: EventFieldPath
     low: str
     high: str
     text_offset: int = 0
@@ -98,7 +98,7 @@ class RangeFilter(_Node, frozen=True):
 class LevelRangeFilter(_Node, frozen=True):
     """A filter `path:warning..critical`, which accepts the severity levels from one level to another."""
 
-    path: Path
+    path: EventFieldPath
     low: str
     high: str
     text_offset: int = 0
@@ -107,15 +107,15 @@ class LevelRangeFilter(_Node, frozen=True):
 class Moment(msgspec.Struct, frozen=True):
     """A time in UTC: the whole day, hour or minute that begins at `time` or, if `unit` is None, a single instant."""
 
-    time: datetime
-    unit: TimeUnit | None
+    start_time: datetime
+    precision_unit: TimeUnit | None
 
 
 class Period(msgspec.Struct, frozen=True):
     """The time from the start of the moment `low` to the end of the moment `high`, which may be the same moment."""
 
-    low: Moment
-    high: Moment
+    first_moment: Moment
+    last_moment: Moment
 
 
 class RelativeTimeKind(StrEnum):
@@ -140,7 +140,7 @@ class RelativeTime(msgspec.Struct, frozen=True):
 
     kind: RelativeTimeKind
     unit: TimeUnit = TimeUnit.DAY
-    count: int = 1
+    unit_count: int = 1
     end_seconds_ago: int = 0
 
 
@@ -175,7 +175,7 @@ class Or(msgspec.Struct, frozen=True):
 Filter = FieldFilter | RangeFilter | LevelRangeFilter | TimeCondition | MessageFilter | Not | And | Or
 
 
-class Source(_Node, frozen=True):
+class SubQuerySource(_Node, frozen=True):
     """The command `f:name`, which names the sub-query to read."""
 
     name: str
@@ -185,7 +185,7 @@ class Source(_Node, frozen=True):
 class SelectedColumn(_Node, frozen=True):
     """The command `s:path@alias`, which selects an output column; without a path it is `s:*` (all columns)."""
 
-    path: Path | None
+    path: EventFieldPath | None
     alias: str | None = None
     text_offset: int = 0
 
@@ -193,8 +193,8 @@ class SelectedColumn(_Node, frozen=True):
 class Aggregate(_Node, frozen=True):
     """The command `c:function(path)`, which adds an aggregate to a chart. Without a path it is `c:count(*)`."""
 
-    function: str
-    path: Path | None
+    function_name: str
+    argument_path: EventFieldPath | None
     text_offset: int = 0
 
 
@@ -203,20 +203,20 @@ class TimeBucket(_Node, frozen=True):
 
     unit: TimeUnit
     text_offset: int = 0
-    count: int = 1
+    units_per_bucket: int = 1
 
 
 class Dimension(_Node, frozen=True):
     """The command `c:group_by(path)`, which groups a chart by the values at a path."""
 
-    path: Path
+    path: EventFieldPath
     text_offset: int = 0
 
 
 class SortKey(_Node, frozen=True):
     """The command `order:path@desc`, which adds a sort key."""
 
-    path: Path
+    path: EventFieldPath
     is_descending: bool = False
     text_offset: int = 0
 
@@ -228,14 +228,14 @@ class Limit(_Node, frozen=True):
     text_offset: int = 0
 
 
-Command = Source | SelectedColumn | Aggregate | TimeBucket | Dimension | SortKey | Limit
+Command = SubQuerySource | SelectedColumn | Aggregate | TimeBucket | Dimension | SortKey | Limit
 
 
 class LqlQuery(msgspec.Struct, frozen=True):
     """A whole LQL query: the filter, the sub-query to read, the columns or aggregates, the order and the limit."""
 
     filter: And = msgspec.field(default_factory=lambda: And(()))
-    source: Source | None = None
+    source: SubQuerySource | None = None
     columns: tuple[SelectedColumn, ...] = ()
     aggregates: tuple[Aggregate, ...] = ()
     time_buckets: tuple[TimeBucket, ...] = ()

@@ -18,13 +18,22 @@ from cordwood.lql.filters import (
     truncation_part,
 )
 from cordwood.lql.parse import PERCENTILE_NAME_PATTERN
-from cordwood.lql.query import Aggregate, LqlQuery, Path, SelectedColumn, SortKey, TimeBucket, TimeCondition, TimeUnit
+from cordwood.lql.query import (
+    Aggregate,
+    EventFieldPath,
+    LqlQuery,
+    SelectedColumn,
+    SortKey,
+    TimeBucket,
+    TimeCondition,
+    TimeUnit,
+)
 from cordwood.model.datatype import Kind
 from cordwood.sql.query_templates import (
     alias_node,
     column_node,
     fill_query_template,
-    identifier,
+    make_identifier,
     number_literal,
     sort_key,
     table_node,
@@ -51,7 +60,7 @@ def translate_query(query: LqlQuery, info: SubQueryInfo, zone: str, *, is_ordere
             raise BadQuerySyntax(
                 "s: and c: cannot be said together.",
                 hint="A chart has its own columns: leave s: out, or group by the path with c:group_by(…).",
-                span=info.span(query.columns[0].text_offset),
+                span=info.query_text_span(query.columns[0].text_offset),
             )
         tree, notices = _translate_chart(query, info, conditions)
     else:
@@ -79,7 +88,7 @@ def _requested_or_default_sort_keys(query: LqlQuery, info: SubQueryInfo) -> tupl
     """Return the requested sort keys; without any, sort by time, the newest events first."""
     if query.sort_keys or not info.has_column(TIMESTAMP_COLUMN):
         return query.sort_keys
-    return (SortKey(Path((TIMESTAMP_COLUMN,)), is_descending=True),)
+    return (SortKey(EventFieldPath((TIMESTAMP_COLUMN,)), is_descending=True),)
 
 
 def _order_by_expression(order: SortKey, unnests: RecordUnnests) -> exp.Expr:
@@ -90,14 +99,14 @@ def _output_columns(query: LqlQuery, info: SubQueryInfo, unnests: RecordUnnests)
     if query.columns:
         return _selected_columns(query.columns, info, unnests)
     if all(info.has_column(name) for name in DEFAULT_OUTPUT_COLUMNS):
-        return [unnests.column_at(Path((name,))) for name in DEFAULT_OUTPUT_COLUMNS]
+        return [unnests.column_at(EventFieldPath((name,))) for name in DEFAULT_OUTPUT_COLUMNS]
     return [_star_of_sub_query(info, 0)]
 
 
 def _star_of_sub_query(info: SubQueryInfo, offset: int) -> exp.Expr:
     """Return `sub_query.*`. A bare `*` would also return the columns of the UNNEST joins."""
     star = fill_query_template("*", offset)
-    return exp.Column(this=star, table=identifier(info.sub_query, offset))
+    return exp.Column(this=star, table=make_identifier(info.sub_query, offset))
 
 
 def _selected_columns(
@@ -127,7 +136,7 @@ def _register_unique_column_name(
         raise BadQuerySyntax(
             f"Two columns are called {name}.",
             hint=f"Name one of them, as in s:{name}@other.",
-            span=info.span(selected_column.text_offset),
+            span=info.query_text_span(selected_column.text_offset),
         )
     names[name.lower()] = selected_column.text_offset
 
@@ -165,9 +174,9 @@ class ChartColumn(msgspec.Struct, frozen=True):
     """A column of a chart: an aggregate or, if `function` is None, a time bucket or a dimension."""
 
     name: str
-    value: exp.Expr
-    function: str | None = None
-    path: Path | None = None
+    value_expression: exp.Expr
+    aggregate_function_name: str | None = None
+    path: EventFieldPath | None = None
 
 
 def _translate_chart(
@@ -182,7 +191,7 @@ def _translate_chart(
     bucket = query.time_buckets[0] if query.time_buckets else TimeBucket(unit)
     if (
         time_window.approximate_seconds is not None
-        and time_window.approximate_seconds / (SECONDS_PER_UNIT[unit] * bucket.count) > MAX_FILLED_BUCKETS
+        and time_window.approximate_seconds / (SECONDS_PER_UNIT[unit] * bucket.units_per_bucket) > MAX_FILLED_BUCKETS
     ):
         return _add_sort_keys(aggregated, query, info, columns), (EMPTY_BUCKETS_OMITTED_NOTICE,)
     return _add_sort_keys(_fill_empty_buckets(aggregated, columns, time_window, bucket), query, info, columns), (
@@ -206,7 +215,7 @@ def _chart_columns(
     columns = []
     if unit is not None:
         bucket = query.time_buckets[0] if query.time_buckets else TimeBucket(unit)
-        time = conditions.timestamp_column(Path((TIMESTAMP_COLUMN,), bucket.text_offset))
+        time = conditions.timestamp_column(EventFieldPath((TIMESTAMP_COLUMN,), bucket.text_offset))
         bucket_start = fill_query_template(_bucket_template(bucket), bucket.text_offset, time=time)
         columns.append(ChartColumn(TIMESTAMP_COLUMN, bucket_start))
     for path in (dimension.path for dimension in query.dimensions):
@@ -215,23 +224,25 @@ def _chart_columns(
     for aggregate in aggregates:
         name = _aggregate_name(aggregate, alone=len(aggregates) == 1)
         columns.append(
-            ChartColumn(name, _aggregate_call(aggregate, info, conditions), aggregate.function, aggregate.path)
+            ChartColumn(
+                name, _aggregate_call(aggregate, info, conditions), aggregate.function_name, aggregate.argument_path
+            )
         )
     return _check_distinct_names(columns, info)
 
 
 def _bucket_template(bucket: TimeBucket) -> str:
     """Return the SQL template that converts a time to the start of its bucket."""
-    if bucket.count == 1:
+    if bucket.units_per_bucket == 1:
         return f"TIMESTAMP_TRUNC(@time, {truncation_part(bucket.unit)})"
-    return f"TIMESTAMP_BUCKET(@time, INTERVAL {bucket.count} {bucket.unit.upper()})"
+    return f"TIMESTAMP_BUCKET(@time, INTERVAL {bucket.units_per_bucket} {bucket.unit.upper()})"
 
 
 def _aggregate_name(aggregate: Aggregate, *, alone: bool) -> str:
-    function = aggregate.function.replace(".", "_")
-    if alone or aggregate.path is None:
+    function = aggregate.function_name.replace(".", "_")
+    if alone or aggregate.argument_path is None:
         return function
-    return f"{function}_{aggregate.path.last_step}"
+    return f"{function}_{aggregate.argument_path.last_step}"
 
 
 def _check_distinct_names(columns: list[ChartColumn], info: SubQueryInfo) -> list[ChartColumn]:
@@ -239,19 +250,22 @@ def _check_distinct_names(columns: list[ChartColumn], info: SubQueryInfo) -> lis
     for chart_column in columns:
         if chart_column.name.lower() in names:
             offset = chart_column.path.text_offset if chart_column.path else 0
-            raise BadQuerySyntax(f"Two columns of the chart are called {chart_column.name}.", span=info.span(offset))
+            raise BadQuerySyntax(
+                f"Two columns of the chart are called {chart_column.name}.", span=info.query_text_span(offset)
+            )
         names.add(chart_column.name.lower())
     return columns
 
 
 def _aggregate_call(aggregate: Aggregate, info: SubQueryInfo, conditions: FilterTranslator) -> exp.Expr:
-    if aggregate.path is None:
+    if aggregate.argument_path is None:
         return fill_query_template("COUNT(*)", aggregate.text_offset)
-    value = conditions.unnests.column_at(aggregate.path)
-    if _must_convert_to_number(aggregate, aggregate.path, info):
+    value = conditions.unnests.column_at(aggregate.argument_path)
+    if _must_convert_to_number(aggregate, aggregate.argument_path, info):
         value = fill_query_template("SAFE_CAST(@value AS FLOAT64)", aggregate.text_offset, value=value)
     return fill_query_template(
-        _SQL_TEMPLATE_BY_AGGREGATE_FUNCTION.get(aggregate.function) or _percentile_template(aggregate.function),
+        _SQL_TEMPLATE_BY_AGGREGATE_FUNCTION.get(aggregate.function_name)
+        or _percentile_template(aggregate.function_name),
         aggregate.text_offset,
         value=value,
     )
@@ -266,26 +280,26 @@ def _percentile_template(function: str) -> str:
     return f"APPROX_QUANTILES(@value, 100)[OFFSET({int(match[1])})]"
 
 
-def _must_convert_to_number(aggregate: Aggregate, path: Path, info: SubQueryInfo) -> bool:
+def _must_convert_to_number(aggregate: Aggregate, path: EventFieldPath, info: SubQueryInfo) -> bool:
     """Return whether an aggregate must convert its values to numbers; raise BadQuerySyntax if their type forbids it."""
     kind = info.kind_of_path(path)
-    if aggregate.function in _FUNCTIONS_ACCEPTING_ANY_TYPE or kind in NUMERIC_KINDS:
+    if aggregate.function_name in _FUNCTIONS_ACCEPTING_ANY_TYPE or kind in NUMERIC_KINDS:
         return False
-    if aggregate.function in _FUNCTIONS_ACCEPTING_ORDERED_TYPES:
+    if aggregate.function_name in _FUNCTIONS_ACCEPTING_ORDERED_TYPES:
         return kind is Kind.VARIANT
     if kind in _KINDS_CONVERTIBLE_TO_NUMBER:
         return True
     raise BadQuerySyntax(
-        f"{aggregate.function} is of numbers, and {path.last_step} is a {kind}.",
+        f"{aggregate.function_name} is of numbers, and {path.last_step} is a {kind}.",
         hint="It can be counted, and it has a min and a max.",
-        span=info.span(aggregate.text_offset),
+        span=info.query_text_span(aggregate.text_offset),
     )
 
 
 def _build_aggregate_query(
     query: LqlQuery, info: SubQueryInfo, conditions: FilterTranslator, columns: list[ChartColumn]
 ) -> exp.Select:
-    selected = [alias_node(chart_column.value, chart_column.name) for chart_column in columns]
+    selected = [alias_node(chart_column.value_expression, chart_column.name) for chart_column in columns]
     tree = exp.Select(expressions=selected).from_(table_node(info.sub_query), copy=False)
     condition = conditions.translate_all(query.filter)
     conditions.unnests.add_joins(tree)
@@ -294,7 +308,7 @@ def _build_aggregate_query(
     grouped = [
         exp.Literal.number(position)
         for position, chart_column in enumerate(columns, 1)
-        if chart_column.function is None
+        if chart_column.aggregate_function_name is None
     ]
     return tree.group_by(*grouped, copy=False)
 
@@ -304,8 +318,8 @@ def _query_time_window(query: LqlQuery, conditions: FilterTranslator) -> TimeWin
     windows = [
         time_window_of(part, conditions.time_zone) for part in query.filter.filters if isinstance(part, TimeCondition)
     ]
-    lows = [part_window.low for part_window in windows if part_window.low]
-    highs = [part_window.high for part_window in windows if part_window.high]
+    lows = [part_window.start_bound for part_window in windows if part_window.start_bound]
+    highs = [part_window.end_bound for part_window in windows if part_window.end_bound]
     if not lows or not highs:
         return None
     low = TimeBound(_combine_bounds("GREATEST", lows), is_inclusive=True)
@@ -332,10 +346,12 @@ def _seconds_between_bounds(lows: list[TimeBound], highs: list[TimeBound]) -> fl
 
 def _combine_bounds(function: str, bounds: list[TimeBound]) -> exp.Expr:
     if len(bounds) == 1:
-        return bounds[0].time
-    combined = fill_query_template(f"{function}(@first, @second)", first=bounds[0].time, second=bounds[1].time)
+        return bounds[0].time_expression
+    combined = fill_query_template(
+        f"{function}(@first, @second)", first=bounds[0].time_expression, second=bounds[1].time_expression
+    )
     for bound in bounds[2:]:
-        combined = fill_query_template(f"{function}(@value, @next)", value=combined, next=bound.time)
+        combined = fill_query_template(f"{function}(@value, @next)", value=combined, next=bound.time_expression)
     return combined
 
 
@@ -351,7 +367,7 @@ def _fill_empty_buckets(
         value = column_node(("counted", chart_column.name))
         filled_value = (
             fill_query_template("IFNULL(@value, 0)", value=value)
-            if chart_column.function in _FUNCTIONS_ZERO_IN_EMPTY_BUCKETS
+            if chart_column.aggregate_function_name in _FUNCTIONS_ZERO_IN_EMPTY_BUCKETS
             else value
         )
         selected.append(alias_node(filled_value, chart_column.name))
@@ -372,19 +388,19 @@ def _bucket_start_expression(unit: TimeUnit) -> exp.Expr:
 
 def _unnest_of_bucket_starts(time_window: TimeWindow, bucket: TimeBucket) -> exp.Expr:
     unit = bucket.unit
-    assert time_window.low is not None  # noqa: S101 # both ends were looked for
-    assert time_window.high is not None  # noqa: S101
-    low = fill_query_template(_bucket_template(bucket), time=time_window.low.time)
-    last = "@high" if time_window.high.is_inclusive else "TIMESTAMP_SUB(@high, INTERVAL 1 MICROSECOND)"
-    high = fill_query_template(last, high=time_window.high.time)
+    assert time_window.start_bound is not None  # noqa: S101 # both ends were looked for
+    assert time_window.end_bound is not None  # noqa: S101
+    low = fill_query_template(_bucket_template(bucket), time=time_window.start_bound.time_expression)
+    last = "@high" if time_window.end_bound.is_inclusive else "TIMESTAMP_SUB(@high, INTERVAL 1 MICROSECOND)"
+    high = fill_query_template(last, high=time_window.end_bound.time_expression)
     if unit in _CALENDAR_UNITS:
         array = fill_query_template(
             f"GENERATE_DATE_ARRAY(DATE(@low), DATE(@high), INTERVAL 1 {unit.upper()})", low=low, high=high
         )
     else:
-        step = "7 DAY" if unit is TimeUnit.WEEK else f"{bucket.count} {unit.upper()}"
+        step = "7 DAY" if unit is TimeUnit.WEEK else f"{bucket.units_per_bucket} {unit.upper()}"
         array = fill_query_template(f"GENERATE_TIMESTAMP_ARRAY(@low, @high, INTERVAL {step})", low=low, high=high)
-    return exp.Unnest(expressions=[array], alias=exp.TableAlias(columns=[identifier("start")]), offset=False)
+    return exp.Unnest(expressions=[array], alias=exp.TableAlias(columns=[make_identifier("start")]), offset=False)
 
 
 def _add_sort_keys(tree: exp.Select, query: LqlQuery, info: SubQueryInfo, columns: list[ChartColumn]) -> exp.Select:
@@ -395,7 +411,9 @@ def _add_sort_keys(tree: exp.Select, query: LqlQuery, info: SubQueryInfo, column
     """
     if query.sort_keys:
         return tree.order_by(*[_chart_sort_key(order, info, columns) for order in query.sort_keys], copy=False)
-    grouped = [position for position, chart_column in enumerate(columns, 1) if chart_column.function is None]
+    grouped = [
+        position for position, chart_column in enumerate(columns, 1) if chart_column.aggregate_function_name is None
+    ]
     sort_keys = [(position, False) for position in grouped]
     if columns[0].path is not None:
         sort_keys = [(len(grouped) + 1, True), *sort_keys]
@@ -405,11 +423,13 @@ def _add_sort_keys(tree: exp.Select, query: LqlQuery, info: SubQueryInfo, column
 def _chart_sort_key(order: SortKey, info: SubQueryInfo, columns: list[ChartColumn]) -> exp.Expr:
     column_name = TIMESTAMP_COLUMN if order.path.steps == ("t",) else order.path.last_step
     for position, chart_column in enumerate(columns, 1):
-        if chart_column.path == order.path and chart_column.function is None:
+        if chart_column.path == order.path and chart_column.aggregate_function_name is None:
             return sort_key(number_literal(str(position)), order.is_descending)
         if len(order.path.steps) == 1 and chart_column.name.lower() == column_name.lower():
             return sort_key(number_literal(str(position)), order.is_descending)
     names = ", ".join(chart_column.name for chart_column in columns)
     raise UnknownNameInQuery(
-        f"The chart has no column {column_name[:60]}.", hint=f"It has: {names}.", span=info.span(order.path.text_offset)
+        f"The chart has no column {column_name[:60]}.",
+        hint=f"It has: {names}.",
+        span=info.query_text_span(order.path.text_offset),
     )

@@ -7,6 +7,7 @@ from typing import Final
 
 from cordwood.errors import BadQuerySyntax
 from cordwood.lql.query import (
+    EventFieldPath,
     FieldFilter,
     FilterOperator,
     FilterValue,
@@ -14,7 +15,6 @@ from cordwood.lql.query import (
     Moment,
     NullValue,
     Or,
-    Path,
     Period,
     QuotedText,
     RangeFilter,
@@ -38,7 +38,7 @@ _ESCAPED_CHARACTER_PATTERN: Final = re.compile(r'\\(["\\])')
 _PATH_STEP_PATTERN: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|([^.]+)')
 
 
-class Scanner:
+class LqlTextScanner:
     """A scanner of an LQL text, with the current position.
 
     `parenthesis_depth` is the number of open parentheses around this position. If it is not 0, an unmatched `)` ends a
@@ -167,7 +167,7 @@ def unescape_quotes_and_backslashes(text: str) -> str:
     return _ESCAPED_CHARACTER_PATTERN.sub(r"\1", text)
 
 
-def parse_field_path(text: str, offset: int) -> Path:
+def parse_field_path(text: str, offset: int) -> EventFieldPath:
     """Convert a text that has the syntax of a path to a path; `m.` at its beginning stands for `metadata.`."""
     steps = [
         unescape_quotes_and_backslashes(quoted) if unquoted is None else unquoted
@@ -175,7 +175,7 @@ def parse_field_path(text: str, offset: int) -> Path:
     ]
     if len(steps) > 1 and text.startswith("m."):
         steps[0] = "metadata"
-    return Path(tuple(steps), offset)
+    return EventFieldPath(tuple(steps), offset)
 
 
 def _split_path_into_steps(text: str) -> list[tuple[str, str | None]]:
@@ -234,7 +234,7 @@ def parse_time_expression(text: str, fault: SyntaxErrorFactory) -> Period | Rela
         return shorthand
     low, high = _split_into_period_ends(text)
     period = Period(_parse_absolute_time_or_raise(low, fault), _parse_absolute_time_or_raise(high, fault))
-    if period.low.time > period.high.time:
+    if period.first_moment.start_time > period.last_moment.start_time:
         raise fault("The range runs backwards: its end is before its start.", f"Write {high}..{low}.")
     return period
 
@@ -356,13 +356,15 @@ _MAX_LIST_FILTER_VALUES: Final = 50
 _REGEX_OPERATORS: Final = frozenset({FilterOperator.REGEX, FilterOperator.INCLUDES_REGEX})
 
 
-def read_operator(scanner: Scanner) -> FilterOperator:
+def read_operator(scanner: LqlTextScanner) -> FilterOperator:
     match = _OPERATOR_PATTERN.match(scanner.text, scanner.offset)
     scanner.offset += len(match[0]) if match else 0
     return FilterOperator(match[0] if match else "")
 
 
-def read_field_filter(scanner: Scanner, path: Path) -> FieldFilter | RangeFilter | LevelRangeFilter | Or:
+def read_field_filter(
+    scanner: LqlTextScanner, path: EventFieldPath
+) -> FieldFilter | RangeFilter | LevelRangeFilter | Or:
     """Parse the operator and the value that follow `path:`."""
     operator = read_operator(scanner)
     start = scanner.offset
@@ -381,7 +383,7 @@ def read_field_filter(scanner: Scanner, path: Path) -> FieldFilter | RangeFilter
     return _read_unquoted_filter(scanner, FieldFilter(path, operator, UnquotedText(text), path.text_offset), start)
 
 
-def _read_list_filter(scanner: Scanner, path: Path, text: str, start: int) -> Or:
+def _read_list_filter(scanner: LqlTextScanner, path: EventFieldPath, text: str, start: int) -> Or:
     """Return the filter for `path:[200,404]`: the field equals one of the values in the list."""
     values = text[1:-1].split(",")
     if not all(values) or len(values) > _MAX_LIST_FILTER_VALUES:
@@ -393,7 +395,7 @@ def _read_list_filter(scanner: Scanner, path: Path, text: str, start: int) -> Or
     return Or(tuple(FieldFilter(path, FilterOperator.EQUAL, UnquotedText(value), path.text_offset) for value in values))
 
 
-def read_value_text(scanner: Scanner) -> str:
+def read_value_text(scanner: LqlTextScanner) -> str:
     """Read a literal text, quoted or unquoted."""
     return scanner.scan_quoted_text() if scanner.next_character == '"' else unescape_quotes(scanner.scan_word())
 
@@ -404,7 +406,7 @@ def unescape_quotes(word: str) -> str:
 
 
 def _read_unquoted_filter(
-    scanner: Scanner, field: FieldFilter, start: int
+    scanner: LqlTextScanner, field: FieldFilter, start: int
 ) -> FieldFilter | RangeFilter | LevelRangeFilter:
     text = field.value.text if isinstance(field.value, UnquotedText) else ""
     ranged = _read_range_filter(scanner, field.path, text, start)
@@ -419,7 +421,7 @@ def _read_unquoted_filter(
     return ranged
 
 
-def _read_unquoted_value(scanner: Scanner, operator: FilterOperator, text: str, start: int) -> FilterValue:
+def _read_unquoted_value(scanner: LqlTextScanner, operator: FilterOperator, text: str, start: int) -> FilterValue:
     if text != "NULL":
         return UnquotedText(text)
     if operator is not FilterOperator.EQUAL:
@@ -427,7 +429,9 @@ def _read_unquoted_value(scanner: Scanner, operator: FilterOperator, text: str, 
     return NullValue()
 
 
-def _read_range_filter(scanner: Scanner, path: Path, text: str, start: int) -> RangeFilter | LevelRangeFilter | None:
+def _read_range_filter(
+    scanner: LqlTextScanner, path: EventFieldPath, text: str, start: int
+) -> RangeFilter | LevelRangeFilter | None:
     if _ONE_SIDED_NUMBER_RANGE_PATTERN.fullmatch(text):
         raise scanner.syntax_error("A range has two ends.", "For one end use an operator, as in :>=200.", start)
     low, dots, high = text.partition("..")
@@ -447,7 +451,9 @@ def _is_ascending_range(low: str, high: str, text: str) -> bool | None:
     return low <= high if _ISO_TIME_PATTERN.fullmatch(low) and _ISO_TIME_PATTERN.fullmatch(high) else None
 
 
-def _read_level_range_filter(scanner: Scanner, path: Path, bounds: tuple[str, str], start: int) -> LevelRangeFilter:
+def _read_level_range_filter(
+    scanner: LqlTextScanner, path: EventFieldPath, bounds: tuple[str, str], start: int
+) -> LevelRangeFilter:
     for bound in bounds:
         if bound not in SEVERITY_LEVELS:
             raise scanner.syntax_error(
@@ -460,6 +466,6 @@ def _read_level_range_filter(scanner: Scanner, path: Path, bounds: tuple[str, st
     return LevelRangeFilter(path, low, high, path.text_offset)
 
 
-def _require_ascending_range(scanner: Scanner, is_forwards: bool, reversed_range: str, start: int) -> None:  # noqa: FBT001 # the fact itself
+def _require_ascending_range(scanner: LqlTextScanner, is_forwards: bool, reversed_range: str, start: int) -> None:  # noqa: FBT001 # the fact itself
     if not is_forwards:
         raise scanner.syntax_error("The range runs backwards.", f"Write {reversed_range}.", start)

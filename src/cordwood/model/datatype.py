@@ -82,6 +82,6 @@ class Rows(msgspec.Struct):
 
     columns: tuple[Column, ...]
     batches: Iterable[list[Row]]
-    truncated: bool = False
+    is_truncated: bool = False
     engine_seconds: float = 0.0
     last_row: LastRow | None = None

@@ -41,7 +41,7 @@ class StreamProjectPath(msgspec.Struct, frozen=True):
     The path is empty if the events have the top-level field `project`.
     """
 
-    name: str
+    stream_name: str
     project_at: tuple[str, ...] = ()
 
 
@@ -70,10 +70,10 @@ class Endpoint(msgspec.Struct, frozen=True):
     cache_seconds: float = 0.0
     warm_seconds: float | None = None
     timeout_seconds: float | None = None
-    sandbox: bool = False
+    accepts_sandbox_queries: bool = False
     redact_pii: bool = False
     redact_mode: str = "replace"
-    auth: bool = True
+    requires_key: bool = True
     time_zone: str = "UTC"
     parameters: tuple[Parameter, ...] = ()
     dialect: Dialect = Dialect.BIGQUERY
@@ -100,7 +100,7 @@ class ComparedValue(StrEnum):
     COLUMN = "column"
     CHANGE = "change"
     # Compares no value. The condition is met if the group had rows at an earlier evaluation and has none now.
-    MISSING = "missing"
+    MISSING_ROWS = "missing"
 
 
 class Comparison(StrEnum):
@@ -119,7 +119,7 @@ class AlertCondition(msgspec.Struct, frozen=True):
     is set, a change is compared as a percentage of the earlier value.
     """
 
-    text: str
+    written_text: str
     compared_value: ComparedValue
     column: str = ""
     comparison: Comparison = Comparison.GREATER_THAN
@@ -142,7 +142,7 @@ class Alert(msgspec.Struct, frozen=True):
 
     name: str
     id: UUID
-    endpoint: str
+    endpoint_name: str
     condition: AlertCondition
     every_seconds: float
     revision: str
@@ -153,10 +153,10 @@ class Alert(msgspec.Struct, frozen=True):
     repeat_seconds: float | None = None
     group_by: tuple[str, ...] = ()
     severity: Severity = Severity.WARNING
-    text: str = ""
+    notification_text: str = ""
     send_to: tuple[str, ...] = ()
     parameters: Mapping[str, str] = msgspec.field(default_factory=dict)
-    sandbox: tuple[str, str] | None = None
+    sandbox_language_and_text: tuple[str, str] | None = None
     redact: bool | None = None
 
 
@@ -167,13 +167,13 @@ FieldPath = tuple[str, ...]
 class TransformAction(StrEnum):
     """The action of a transform, such as removing or copying fields."""
 
-    DROP = "drop"
+    DROP_EVENT = "drop"
     SAMPLE = "sample"
-    REMOVE = "remove"
+    REMOVE_FIELDS = "remove"
     HASH = "hash"
     COPY = "copy"
     RENAME = "rename"
-    MESSAGE = "message"
+    SET_MESSAGE = "message"
     ENRICH = "enrich"
 
 
@@ -186,11 +186,11 @@ class Transform(msgspec.Struct, frozen=True):
     """
 
     action: TransformAction
-    where: str = ""
-    rate: float = 1.0
-    fields: tuple[FieldPath, ...] = ()
+    lql_filter: str = ""
+    sampled_fraction: float = 1.0
+    removed_or_hashed_fields: tuple[FieldPath, ...] = ()
     source_and_target_fields: tuple[tuple[FieldPath, FieldPath], ...] = ()
-    template: str = ""
+    message_template: str = ""
     target_json_by_source_value: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 

@@ -22,8 +22,8 @@ class ValueKind(StrEnum):
     TEXT = "text"
     NUMBER = "number"
     BOOL = "bool"
-    UNLISTED = "unlisted"
-    UNSURE = "unsure"
+    UNLISTED_DESCENDANTS = "unlisted"
+    UNSURE_KINDS = "unsure"
 
 
 ValueKindsByPath = Mapping[EventPath, frozenset[ValueKind]]
@@ -37,10 +37,10 @@ MAX_LISTED_PATH_STEPS = 32
 MAX_LISTED_PATH_CHARACTERS = 1_000
 
 NO_VALUE_KINDS: frozenset[ValueKind] = frozenset()
-_MARKER_KINDS = frozenset({ValueKind.UNLISTED, ValueKind.UNSURE})
+_MARKER_KINDS = frozenset({ValueKind.UNLISTED_DESCENDANTS, ValueKind.UNSURE_KINDS})
 
 
-class Shape(msgspec.Struct, frozen=True):
+class EventShape(msgspec.Struct, frozen=True):
     """The paths seen in a stream's events, with the kinds of the values at each path.
 
     A path is a tuple such as ("metadata", "request", "path"). The step `[]` stands for the elements of an array. The
@@ -51,13 +51,13 @@ class Shape(msgspec.Struct, frozen=True):
     project's own paths, but the kinds of values at a path are those in the whole stream.
     """
 
-    kinds: ValueKindsByPath = msgspec.field(default_factory=dict)
+    value_kinds_by_path: ValueKindsByPath = msgspec.field(default_factory=dict)
     version: int = 0
     paths_with_unlisted_descendants: frozenset[EventPath] = frozenset()
     paths_with_unsure_kinds: frozenset[EventPath] = frozenset()
-    whole_shape: Optional["Shape"] = None
+    whole_shape: Optional["EventShape"] = None
 
-    def merged_with_kinds(self, learnt: ValueKindsByPath) -> "Shape":
+    def merged_with_kinds(self, learnt: ValueKindsByPath) -> "EventShape":
         """Return a shape that also has the paths and kinds in `learnt`; return this shape itself if nothing is new."""
         new = {
             path: kinds
@@ -66,28 +66,30 @@ class Shape(msgspec.Struct, frozen=True):
         }
         if not new:
             return self
-        merged = dict(self.kinds)
+        merged = dict(self.value_kinds_by_path)
         for path, kinds in new.items():
             values = merged.get(path, NO_VALUE_KINDS) | (kinds - _MARKER_KINDS)
             if values:
                 merged[path] = values
         unlisted = self.paths_with_unlisted_descendants.union(
-            path for path, kinds in new.items() if ValueKind.UNLISTED in kinds
+            path for path, kinds in new.items() if ValueKind.UNLISTED_DESCENDANTS in kinds
         )
-        unsure = self.paths_with_unsure_kinds.union(path for path, kinds in new.items() if ValueKind.UNSURE in kinds)
-        return Shape(merged, self.version + 1, unlisted, unsure)
+        unsure = self.paths_with_unsure_kinds.union(
+            path for path, kinds in new.items() if ValueKind.UNSURE_KINDS in kinds
+        )
+        return EventShape(merged, self.version + 1, unlisted, unsure)
 
     def kinds_with_markers(self, path: EventPath) -> frozenset[ValueKind]:
         """Return the kinds of values at a path, and the marks on the path."""
-        kinds = self.kinds.get(path, NO_VALUE_KINDS)
+        kinds = self.value_kinds_by_path.get(path, NO_VALUE_KINDS)
         if path in self.paths_with_unlisted_descendants:
-            kinds |= {ValueKind.UNLISTED}
-        return kinds | {ValueKind.UNSURE} if path in self.paths_with_unsure_kinds else kinds
+            kinds |= {ValueKind.UNLISTED_DESCENDANTS}
+        return kinds | {ValueKind.UNSURE_KINDS} if path in self.paths_with_unsure_kinds else kinds
 
     def stored_kinds(self, path: EventPath) -> frozenset[ValueKind] | None:
         """Return the kinds of values at a path in the whole stream; None if values of other kinds may be stored."""
         whole = self.whole_shape or self
-        kinds = whole.kinds.get(path)
+        kinds = whole.value_kinds_by_path.get(path)
         if kinds is None:
             return None if whole.may_have_unlisted_path(path) else NO_VALUE_KINDS
         return None if path in whole.paths_with_unsure_kinds else kinds

@@ -47,7 +47,7 @@ def split_scopes(text: str) -> list[str]:
     return [word for word in text.split(" ") if word]
 
 
-class Key(msgspec.Struct, frozen=True):
+class ApiKey(msgspec.Struct, frozen=True):
     id: str
     terms: KeyTerms
     created_at: float

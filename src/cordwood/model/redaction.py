@@ -12,7 +12,7 @@ class Detector(StrEnum):
     EMAIL = "email"
     TOKEN = "token"  # noqa: S105 - the name of a detector
     SECRET = "secret"  # noqa: S105
-    CARD = "card"
+    PAYMENT_CARD = "card"
     PHONE = "phone"
 
 

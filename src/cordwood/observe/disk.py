@@ -37,9 +37,9 @@ class DiskForecast:
     ) -> None:
         self._measure_free_bytes = free_bytes
         self._clock = clock
-        self._report_message = report
+        self._report_operator_message = report
         self._samples: deque[FreeSpaceSample] = deque()
-        self._warned_at = -math.inf
+        self._last_warned_at = -math.inf
         self._seconds_left_at_warning = math.inf
         self.seconds_until_full = math.inf
 
@@ -62,12 +62,14 @@ class DiskForecast:
             self._seconds_left_at_warning = math.inf
             return
         if (
-            now - self._warned_at >= _WARNING_INTERVAL_SECONDS
+            now - self._last_warned_at >= _WARNING_INTERVAL_SECONDS
             or self.seconds_until_full < self._seconds_left_at_warning / 2
         ):
-            self._warned_at, self._seconds_left_at_warning = now, self.seconds_until_full
+            self._last_warned_at, self._seconds_left_at_warning = now, self.seconds_until_full
             free_text = f"{self._samples[-1].free_bytes / 1e9:,.1f} GB are free."
-            self._report_message(f"{describe_forecast(self.seconds_until_full)} {free_text} {DISK_FULL_ADVICE}")
+            self._report_operator_message(
+                f"{describe_forecast(self.seconds_until_full)} {free_text} {DISK_FULL_ADVICE}"
+            )
 
 
 def estimate_seconds_until_full(samples: tuple[FreeSpaceSample, ...]) -> float:

@@ -69,10 +69,10 @@ class Counter:
 
     def __init__(self, name: str, meaning: str, labels: MetricLabels) -> None:
         self.name, self.meaning, self._labels = name, meaning, labels
-        self._sums: dict[MetricLabels, float] = {}
+        self._sums_by_label_values: dict[MetricLabels, float] = {}
 
     def add(self, values: MetricLabels, amount: float = 1) -> None:
-        self._sums[values] = self._sums.get(values, 0) + amount
+        self._sums_by_label_values[values] = self._sums_by_label_values.get(values, 0) + amount
 
     def sums_by_label(self, index: int) -> dict[str, int]:
         """Return a sum for each value of one label, over all values of the other labels.
@@ -80,12 +80,12 @@ class Counter:
         `index` is the position of this label in the counter's labels.
         """
         sums: dict[str, int] = {}
-        for values, amount in self._sums.items():
+        for values, amount in self._sums_by_label_values.items():
             sums[values[index]] = sums.get(values[index], 0) + int(amount)
         return sums
 
     def sample_lines(self) -> Iterable[str]:
-        for values, amount in sorted(self._sums.items()):
+        for values, amount in sorted(self._sums_by_label_values.items()):
             yield f"{self.name}{_format_labels(self._labels, values)} {_format_metric_value(amount)}"
 
 
@@ -97,15 +97,15 @@ class Histogram:
     def __init__(self, name: str, meaning: str, labels: MetricLabels) -> None:
         self.name, self.meaning, self._labels = name, meaning, labels
         self._bucket_counts_by_labels: dict[MetricLabels, list[int]] = {}
-        self._sums: dict[MetricLabels, float] = {}
+        self._total_seconds_by_labels: dict[MetricLabels, float] = {}
 
     def add_duration(self, values: MetricLabels, seconds: float) -> None:
         counts = self._bucket_counts_by_labels.get(values)
         if counts is None:
             counts = self._bucket_counts_by_labels[values] = [0] * (len(HISTOGRAM_BUCKET_BOUNDS_SECONDS) + 1)
-            self._sums[values] = 0.0
+            self._total_seconds_by_labels[values] = 0.0
         counts[bisect_left(HISTOGRAM_BUCKET_BOUNDS_SECONDS, seconds)] += 1
-        self._sums[values] += seconds
+        self._total_seconds_by_labels[values] += seconds
 
     def sample_lines(self) -> Iterable[str]:
         bounds = [*(f"{bound:g}" for bound in HISTOGRAM_BUCKET_BOUNDS_SECONDS), "+Inf"]
@@ -114,7 +114,7 @@ class Histogram:
             for bound, count in zip(bounds, counts, strict=True):
                 total += count
                 yield f"{self.name}_bucket{_format_labels((*self._labels, 'le'), (*values, bound))} {total}"
-            yield f"{self.name}_sum{_format_labels(self._labels, values)} {self._sums[values]:.6f}"
+            yield f"{self.name}_sum{_format_labels(self._labels, values)} {self._total_seconds_by_labels[values]:.6f}"
             yield f"{self.name}_count{_format_labels(self._labels, values)} {total}"
 
 
@@ -122,20 +122,20 @@ class Metrics:
     """The service's metrics: counters of observations, and functions (`gauges`) that return current values."""
 
     def __init__(self, version: str, gauges: Mapping[str, Callable[[], float]] | None = None) -> None:
-        self._version = version
+        self._service_version = version
         self.gauge_readers = dict(gauges or {})
         self.arrival_rate_counter = ArrivalRateCounter()
         self._lock = threading.Lock()
         self._engine_queries = Counter(
             "cordwood_engine_queries_total", "Queries that the engine ran.", ("endpoint", "engine", "outcome")
         )
-        self._partial_answers = Counter(
+        self._partial_answer_uses = Counter(
             "cordwood_partial_answers_total", "Answers from partial answers, by outcome.", ("outcome",)
         )
         self._cache_requests = Counter(
             "cordwood_cache_requests_total", "Queries by cache outcome.", ("endpoint", "outcome")
         )
-        self._refreshes = Counter(
+        self._cache_refreshes = Counter(
             "cordwood_cache_refreshes_total", "Refreshes of cached answers.", ("endpoint", "outcome")
         )
         self._ingested_events = Counter(
@@ -159,17 +159,17 @@ class Metrics:
         self._alert_evaluations = Counter(
             "cordwood_alert_evaluations_total", "Evaluations of alerts, by outcome.", ("alert", "outcome")
         )
-        self._alerts_sent = Counter(
+        self._alert_notifications = Counter(
             "cordwood_alert_notifications_total", "Notifications of alerts, by outcome.", ("target", "outcome")
         )
         self._isolation_refusals = Counter(
             "cordwood_isolation_refusals_total", "Statements refused by the isolation check.", ("engine",)
         )
         self._request_seconds = Histogram("cordwood_requests_seconds", "Duration of requests.", ("route", "status"))
-        self._engine_ends = Counter(
+        self._engine_process_ends = Counter(
             "cordwood_engine_process_ends_total", "Restarts of the engine's process by cause.", ("cause",)
         )
-        self._quarantine_refusals = Counter(
+        self._quarantined_query_refusals = Counter(
             "cordwood_quarantine_refusals_total", "Refused queries that are quarantined, or whose key is.", ("by",)
         )
         self._admission_requests = Counter(
@@ -194,15 +194,15 @@ class Metrics:
                 case IsolationBreachRefused():
                     self._isolation_refusals.add((observation.engine,))
                 case EngineEnded():
-                    self._engine_ends.add((observation.cause,))
+                    self._engine_process_ends.add((observation.cause,))
                 case QuarantinedQueryRefused():
-                    self._quarantine_refusals.add((observation.by,))
+                    self._quarantined_query_refusals.add((observation.by,))
                 case CachedAnswerRefreshed():
-                    self._refreshes.add((observation.endpoint, observation.outcome))
+                    self._cache_refreshes.add((observation.endpoint, observation.outcome))
                 case AlertEvaluated():
                     self._alert_evaluations.add((observation.alert, observation.outcome))
                 case AlertSent():
-                    self._alerts_sent.add((observation.target, observation.outcome))
+                    self._alert_notifications.add((observation.target, observation.outcome))
                 case ListenerOutcomeCounted():
                     self._listener_outcomes.add((observation.listener, observation.outcome), observation.count)
                 case EventsIngested():
@@ -217,24 +217,24 @@ class Metrics:
     def engine_end_counts(self) -> Mapping[str, int]:
         """Return how often the engine's process has ended, for each cause."""
         with self._lock:
-            return self._engine_ends.sums_by_label(0)
+            return self._engine_process_ends.sums_by_label(0)
 
     def format_text(self) -> bytes:
         with self._lock:
             families: list[Counter | Histogram] = [
                 self._engine_queries,
-                self._partial_answers,
+                self._partial_answer_uses,
                 self._cache_requests,
-                self._refreshes,
+                self._cache_refreshes,
                 self._ingested_events,
                 self._events_beyond_time_bounds,
                 self._transformed_events,
                 self._listener_outcomes,
                 self._alert_evaluations,
-                self._alerts_sent,
+                self._alert_notifications,
                 self._isolation_refusals,
-                self._engine_ends,
-                self._quarantine_refusals,
+                self._engine_process_ends,
+                self._quarantined_query_refusals,
                 self._admission_requests,
                 self._request_seconds,
                 self._admission_wait_seconds,
@@ -242,14 +242,14 @@ class Metrics:
             lines = [line for family in families for line in _metric_family_lines(family)]
         for name, read in self.gauge_readers.items():
             lines += [f"# TYPE {name} gauge", f"{name} {_format_metric_value(read())}"]
-        lines += ["# TYPE cordwood_build_info gauge", f'cordwood_build_info{{version="{self._version}"}} 1', ""]
+        lines += ["# TYPE cordwood_build_info gauge", f'cordwood_build_info{{version="{self._service_version}"}} 1', ""]
         return "\n".join(lines).encode()
 
     def _count_engine_query(self, observation: EngineQueried | PartialAnswersUsed) -> None:
         if isinstance(observation, EngineQueried):
             self._engine_queries.add((observation.endpoint, observation.engine, observation.outcome))
         else:
-            self._partial_answers.add((observation.outcome,))
+            self._partial_answer_uses.add((observation.outcome,))
 
     def _count_request(self, request: RequestAnswered) -> None:
         self._request_seconds.add_duration((request.route, str(request.status)), request.seconds)

@@ -255,7 +255,7 @@ class JsonLineLog:
     """
 
     def __init__(self, out: BinaryIO, level: str = "info") -> None:
-        self._out = out
+        self._output_stream = out
         self._min_severity = SEVERITY_BY_LOG_LEVEL[level]
         self._lock = threading.Lock()
         self._buffer = bytearray()
@@ -297,8 +297,8 @@ class JsonLineLog:
     def _write_buffer(self) -> None:
         buffer, self._buffer = self._buffer, bytearray()
         try:
-            self._out.write(buffer)
-            self._out.flush()
+            self._output_stream.write(buffer)
+            self._output_stream.flush()
         except (OSError, ValueError):
             # The service must continue when its log cannot be written.
             return

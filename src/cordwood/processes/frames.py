@@ -24,7 +24,7 @@ class FrameConnection:
     """
 
     def __init__(self, link: socket.socket) -> None:
-        self._link = link
+        self._socket = link
         link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_TIMEOUT_SECONDS, 0))
         for direction in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             link.setsockopt(socket.SOL_SOCKET, direction, _SOCKET_BUFFER_BYTES)
@@ -67,19 +67,19 @@ class FrameConnection:
     def shut_down(self) -> None:
         """Shut down both directions, from any thread. A `receive` that waits in another thread then returns None."""
         with suppress(OSError):
-            self._link.shutdown(socket.SHUT_RDWR)
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the connection's file descriptors. Call this method only when no other thread reads or sends."""
         self.shut_down()
         with suppress(OSError):
             self._reader.close()
-        self._link.close()
+        self._socket.close()
 
     def _write_frame(self, kind: int, payload: bytes) -> None:
         head = _FRAME_HEADER_FORMAT.pack(len(payload), kind)
         if len(payload) <= _MAX_SINGLE_WRITE_PAYLOAD_BYTES:
-            self._link.sendall(head + payload)
+            self._socket.sendall(head + payload)
         else:
-            self._link.sendall(head)
-            self._link.sendall(payload)
+            self._socket.sendall(head)
+            self._socket.sendall(payload)

@@ -11,26 +11,26 @@ class ResidentMemoryReader:
     def __init__(self, pid: int) -> None:
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
         try:
-            self._file_descriptor: int | None = os.open(f"/proc/{pid}/statm", os.O_RDONLY)
+            self._statm_file_descriptor: int | None = os.open(f"/proc/{pid}/statm", os.O_RDONLY)
         except OSError:
-            self._file_descriptor = None
+            self._statm_file_descriptor = None
 
     def read(self) -> int | None:
         """Return the process's resident memory in bytes, including shared pages.
 
         Return None if the process has ended, or if the system does not report the memory of processes.
         """
-        if self._file_descriptor is None:
+        if self._statm_file_descriptor is None:
             return None
         try:
-            return int(os.pread(self._file_descriptor, 128, 0).split()[1]) * self._page_bytes
+            return int(os.pread(self._statm_file_descriptor, 128, 0).split()[1]) * self._page_bytes
         except (OSError, IndexError):
             return None
 
     def close(self) -> None:
-        if self._file_descriptor is not None:
-            os.close(self._file_descriptor)
-            self._file_descriptor = None
+        if self._statm_file_descriptor is not None:
+            os.close(self._statm_file_descriptor)
+            self._statm_file_descriptor = None
 
 
 def resident_bytes(pid: int) -> int | None:

@@ -17,7 +17,7 @@ from cordwood.processes.memory_use import ResidentMemoryReader
 MEMORY_LIMIT_SIGNAL = signal.SIGUSR2
 # The maximum rate at which one processor can allocate and fill memory. A process needs at least a certain time to reach
 # its limit at this rate. The next check takes place before then.
-_MAX_FILL_BYTES_PER_SECOND = 3 * 10**9
+_MAX_ALLOCATION_BYTES_PER_SECOND = 3 * 10**9
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.004, 0.25
 # When the owner's memory grows, the limit of each watched process is lowered by the same amount, but at most by this
 # share of the limit. Without this bound, a process that uses little memory could be ended because its owner uses much.
@@ -50,11 +50,11 @@ class MemoryWatchdog:
         self._end_process = end or _send_memory_limit_signal
         self._create_memory_reader = read
         self._owner_memory_reader = read(owner)
-        self._watched: dict[int, tuple[ResidentMemoryReader, MemoryLimit]] = {}
-        self._max_fill_bytes_per_second = _MAX_FILL_BYTES_PER_SECOND * (os.cpu_count() or 1)
+        self._readers_and_limits_by_pid: dict[int, tuple[ResidentMemoryReader, MemoryLimit]] = {}
+        self._max_allocation_bytes_per_second = _MAX_ALLOCATION_BYTES_PER_SECOND * (os.cpu_count() or 1)
 
     def watch(self, pid: int, limit: MemoryLimit) -> None:
-        self._watched[pid] = self._create_memory_reader(pid), limit
+        self._readers_and_limits_by_pid[pid] = self._create_memory_reader(pid), limit
 
     def end_processes_over_limit(self) -> float | None:
         """End the processes that exceed their memory limit.
@@ -62,23 +62,25 @@ class MemoryWatchdog:
         Return in how many seconds to call this method again, or None if no process is watched.
         """
         pause_seconds = None
-        for pid, (memory, limit) in list(self._watched.items()):
+        for pid, (memory, limit) in list(self._readers_and_limits_by_pid.items()):
             used_bytes = memory.read()
             room_bytes = 0 if used_bytes is None else self._allowed_bytes(limit) - used_bytes
             # The system reports 0 bytes for a process that has ended as long as its parent has not waited for it.
             if used_bytes and room_bytes >= 0:
-                pause_seconds = min(pause_seconds or _MAX_PAUSE_SECONDS, room_bytes / self._max_fill_bytes_per_second)
+                pause_seconds = min(
+                    pause_seconds or _MAX_PAUSE_SECONDS, room_bytes / self._max_allocation_bytes_per_second
+                )
                 continue
-            del self._watched[pid]
+            del self._readers_and_limits_by_pid[pid]
             memory.close()
             if used_bytes:
                 self._end_process(pid)
         return None if pause_seconds is None else max(pause_seconds, _MIN_PAUSE_SECONDS)
 
     def close(self) -> None:
-        for memory, _ in self._watched.values():
+        for memory, _ in self._readers_and_limits_by_pid.values():
             memory.close()
-        self._watched.clear()
+        self._readers_and_limits_by_pid.clear()
         self._owner_memory_reader.close()
 
     def _allowed_bytes(self, limit: MemoryLimit) -> int:

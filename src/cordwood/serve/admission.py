@@ -123,7 +123,7 @@ _MIN_CHARGED_SECONDS = 0.001
 BACKGROUND_ACCOUNT = ""
 
 
-class Lane(IntEnum):
+class AdmissionLane(IntEnum):
     """The class of a run, which determines the slots that the run may use.
 
     The runs of saved queries use `QUICK` or `SLOW`. The runs of queries that callers wrote use `OWN_QUICK` or
@@ -139,7 +139,7 @@ class Lane(IntEnum):
     REFRESH = 5
 
     @property
-    def rank(self) -> int:
+    def queue_rank(self) -> int:
         """The rank by which the queued runs of one account are ordered; the run with the lowest rank starts first.
 
         All lanes from `UNKNOWN` on have the same rank, so their runs start in order of arrival.
@@ -149,7 +149,7 @@ class Lane(IntEnum):
     @property
     def is_for_caller_queries(self) -> bool:
         """Whether the lane is for queries that callers wrote."""
-        return self in (Lane.OWN_QUICK, Lane.UNKNOWN, Lane.OWN_SLOW)
+        return self in (AdmissionLane.OWN_QUICK, AdmissionLane.UNKNOWN, AdmissionLane.OWN_SLOW)
 
 
 class WaitingAccounts:
@@ -159,22 +159,22 @@ class WaitingAccounts:
     """
 
     def __init__(self, account: str) -> None:
-        self._request_counts = Counter([account])
+        self._request_counts_by_account = Counter([account])
         self.on_change: Callable[[], None] = lambda: None
 
     @property
     def accounts(self) -> frozenset[str]:
-        return frozenset(self._request_counts)
+        return frozenset(self._request_counts_by_account)
 
     def join(self, account: str) -> None:
-        self._request_counts[account] += 1
-        if self._request_counts[account] == 1:
+        self._request_counts_by_account[account] += 1
+        if self._request_counts_by_account[account] == 1:
             self.on_change()
 
     def leave(self, account: str) -> None:
-        self._request_counts[account] -= 1
-        if not self._request_counts[account]:
-            del self._request_counts[account]
+        self._request_counts_by_account[account] -= 1
+        if not self._request_counts_by_account[account]:
+            del self._request_counts_by_account[account]
             self.on_change()
 
 
@@ -186,7 +186,7 @@ class _SlotRequest:
 
     __slots__ = ("accounts", "arrival_number", "grant_future", "is_queued", "lane", "requested_at")
 
-    def __init__(self, lane: Lane, accounts: frozenset[str], number: int, since: float) -> None:
+    def __init__(self, lane: AdmissionLane, accounts: frozenset[str], number: int, since: float) -> None:
         self.lane = lane
         self.accounts = accounts
         self.arrival_number = number
@@ -204,7 +204,7 @@ class _SlotUsage:
     def __init__(self, half_life_seconds: float, clock: Callable[[], float]) -> None:
         self._half_life_seconds = half_life_seconds
         self._clock = clock
-        self._used_seconds_by_account: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._usage_and_time_by_account: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._slot_starts_by_account: dict[str, list[float]] = {}
 
     def used_seconds(self, account: str) -> float:
@@ -226,16 +226,16 @@ class _SlotUsage:
         running.remove(started_at)
         if not running:
             del self._slot_starts_by_account[account]
-        self._used_seconds_by_account[account] = (
+        self._usage_and_time_by_account[account] = (
             self._decayed_seconds(account, now) + max(now - started_at, _MIN_CHARGED_SECONDS),
             now,
         )
-        self._used_seconds_by_account.move_to_end(account)
-        if len(self._used_seconds_by_account) > MAX_ACCOUNTS_WITH_USAGE:
-            self._used_seconds_by_account.popitem(last=False)
+        self._usage_and_time_by_account.move_to_end(account)
+        if len(self._usage_and_time_by_account) > MAX_ACCOUNTS_WITH_USAGE:
+            self._usage_and_time_by_account.popitem(last=False)
 
     def _decayed_seconds(self, account: str, now: float) -> float:
-        seconds, recorded_at = self._used_seconds_by_account.get(account, (0.0, now))
+        seconds, recorded_at = self._usage_and_time_by_account.get(account, (0.0, now))
         return seconds * math.exp2((recorded_at - now) / self._half_life_seconds)
 
 
@@ -247,7 +247,7 @@ class QueueCandidate(msgspec.Struct, frozen=True):
     """
 
     request: _SlotRequest
-    account: str
+    charged_account: str
     usage_seconds: float
 
 
@@ -255,28 +255,30 @@ class _FairQueue:
     """The queued requests, by lane and account. The account with the least usage gets the next free slot."""
 
     def __init__(self, usage: _SlotUsage) -> None:
-        self._usage = usage
-        self._queued_requests: dict[Lane, dict[str, dict[int, _SlotRequest]]] = {lane: {} for lane in Lane}
+        self._slot_usage = usage
+        self._queued_requests: dict[AdmissionLane, dict[str, dict[int, _SlotRequest]]] = {
+            lane: {} for lane in AdmissionLane
+        }
         self._queued_counts_by_account: Counter[str] = Counter()
-        self._sizes = dict.fromkeys(Lane, 0)
+        self._sizes_by_lane = dict.fromkeys(AdmissionLane, 0)
 
     def __len__(self) -> int:
         """Return the number of queued requests, without those in the lane `REFRESH`."""
-        return sum(size for lane, size in self._sizes.items() if lane is not Lane.REFRESH)
+        return sum(size for lane, size in self._sizes_by_lane.items() if lane is not AdmissionLane.REFRESH)
 
     @property
-    def sizes_by_lane(self) -> Mapping[Lane, int]:
-        return self._sizes
+    def sizes_by_lane(self) -> Mapping[AdmissionLane, int]:
+        return self._sizes_by_lane
 
     def add(self, request: _SlotRequest) -> None:
         request.is_queued = True
-        self._sizes[request.lane] += 1
+        self._sizes_by_lane[request.lane] += 1
         for account in request.accounts:
             self._add_to_account(request, account)
 
     def remove(self, request: _SlotRequest) -> None:
         request.is_queued = False
-        self._sizes[request.lane] -= 1
+        self._sizes_by_lane[request.lane] -= 1
         for account in request.accounts:
             self._remove_from_account(request, account)
 
@@ -290,7 +292,7 @@ class _FairQueue:
 
     def _add_to_account(self, request: _SlotRequest, account: str) -> None:
         self._queued_requests[request.lane].setdefault(account, {})[request.arrival_number] = request
-        if request.lane is not Lane.REFRESH:
+        if request.lane is not AdmissionLane.REFRESH:
             self._queued_counts_by_account[account] += 1
 
     def _remove_from_account(self, request: _SlotRequest, account: str) -> None:
@@ -298,12 +300,12 @@ class _FairQueue:
         del requests[request.arrival_number]
         if not requests:
             del self._queued_requests[request.lane][account]
-        if request.lane is not Lane.REFRESH:
+        if request.lane is not AdmissionLane.REFRESH:
             self._queued_counts_by_account[account] -= 1
             if not self._queued_counts_by_account[account]:
                 del self._queued_counts_by_account[account]
 
-    def next_candidate(self, may_run: Callable[[Lane], bool]) -> QueueCandidate | None:
+    def next_candidate(self, may_run: Callable[[AdmissionLane], bool]) -> QueueCandidate | None:
         """Return the request that should get a slot next, or None if no queued request may run now.
 
         `may_run` decides whether another run of a lane may start. Requests of the account with the least usage come
@@ -317,8 +319,8 @@ class _FairQueue:
             for account, requests in waiting.items():
                 request = next(iter(requests.values()))
                 if account not in used:
-                    used[account] = self._usage.used_seconds(account)
-                order = (lane is Lane.REFRESH, used[account], lane.rank, request.arrival_number)
+                    used[account] = self._slot_usage.used_seconds(account)
+                order = (lane is AdmissionLane.REFRESH, used[account], lane.queue_rank, request.arrival_number)
                 if best_candidate is None or order < best_candidate[0]:
                     best_candidate = order, QueueCandidate(request, account, used[account])
         return None if best_candidate is None else best_candidate[1]
@@ -337,13 +339,13 @@ class _FairQueue:
             for request in self._requests_least_urgent_first(account):
                 if min(self._queued_counts_by_account[account] for account in request.accounts) > own_count:
                     return request
-                if request.accounts <= newest.accounts and request.lane.rank > newest.lane.rank:
+                if request.accounts <= newest.accounts and request.lane.queue_rank > newest.lane.queue_rank:
                     return request
         return newest
 
     def _requests_least_urgent_first(self, account: str) -> Iterator[_SlotRequest]:
-        for lane in reversed(Lane):
-            if lane is not Lane.REFRESH:
+        for lane in reversed(AdmissionLane):
+            if lane is not AdmissionLane.REFRESH:
                 yield from reversed(self._queued_requests[lane].get(account, {}).values())
 
 
@@ -389,7 +391,7 @@ class SlotPolicy(Protocol):
     def usage_half_life_seconds(self) -> float:
         """The number of seconds in which the recorded usage of an account is halved."""
 
-    def may_run(self, lane: Lane, running: Mapping[Lane, int]) -> bool:
+    def may_run(self, lane: AdmissionLane, running: Mapping[AdmissionLane, int]) -> bool:
         """Return whether another run of `lane` may start.
 
         `running` has the number of current runs in each lane.
@@ -414,16 +416,19 @@ class QuerySlotPolicy:
         self.slot_count = max(2, total)
         self._quarter_slot_count = max(1, self.slot_count // 4)
 
-    def may_run(self, lane: Lane, running: Mapping[Lane, int]) -> bool:
+    def may_run(self, lane: AdmissionLane, running: Mapping[AdmissionLane, int]) -> bool:
         occupied_slots = sum(running.values())
-        if lane is Lane.QUICK or occupied_slots == self.slot_count:
+        if lane is AdmissionLane.QUICK or occupied_slots == self.slot_count:
             return occupied_slots < self.slot_count
-        if occupied_slots - running[Lane.QUICK] >= self.slot_count - 1:
+        if occupied_slots - running[AdmissionLane.QUICK] >= self.slot_count - 1:
             return False
-        unsaved_queries = sum(running[unsaved_lane] for unsaved_lane in (Lane.OWN_QUICK, Lane.UNKNOWN, Lane.OWN_SLOW))
+        unsaved_queries = sum(
+            running[unsaved_lane]
+            for unsaved_lane in (AdmissionLane.OWN_QUICK, AdmissionLane.UNKNOWN, AdmissionLane.OWN_SLOW)
+        )
         if lane.is_for_caller_queries and unsaved_queries >= self.slot_count - self._quarter_slot_count:
             return False
-        return lane < Lane.SLOW or running[lane] < self._quarter_slot_count
+        return lane < AdmissionLane.SLOW or running[lane] < self._quarter_slot_count
 
 
 class CompileSlotPolicy:
@@ -436,9 +441,11 @@ class CompileSlotPolicy:
     def __init__(self, total: int) -> None:
         self.slot_count = max(2, total)
 
-    def may_run(self, lane: Lane, running: Mapping[Lane, int]) -> bool:
+    def may_run(self, lane: AdmissionLane, running: Mapping[AdmissionLane, int]) -> bool:
         occupied_slots = sum(running.values())
-        return occupied_slots < self.slot_count and (lane < Lane.OWN_SLOW or running[lane] < self.slot_count - 1)
+        return occupied_slots < self.slot_count and (
+            lane < AdmissionLane.OWN_SLOW or running[lane] < self.slot_count - 1
+        )
 
 
 class AdmissionSlot:
@@ -448,27 +455,27 @@ class AdmissionSlot:
     (`is_withdrawn`), this run must be stopped.
     """
 
-    def __init__(self, admission: "AdmissionController", lane: Lane, account: str, started_at: float) -> None:
-        self._admission = admission
+    def __init__(self, admission: "AdmissionController", lane: AdmissionLane, account: str, started_at: float) -> None:
+        self._admission_controller = admission
         self.lane = lane
-        self.account = account
+        self.charged_account = account
         self.started_at = started_at
         self.yields = self.is_lent = self.is_withdrawn = False
 
     def must_yield(self) -> bool:
         """Return whether the run must stop now and start again later, because a queued request takes precedence."""
-        return self._admission.must_yield(self)
+        return self._admission_controller.must_yield(self)
 
-    def lend(self) -> None:
+    def lend_to_queued_request(self) -> None:
         """Let a queued request start, although the run of this slot continues because it cannot be restarted."""
-        self._admission.lend(self)
+        self._admission_controller.lend(self)
 
     def release_early(self) -> None:
         """Release the slot although its run has not stopped yet.
 
         Do nothing if too many other runs already continue without a slot.
         """
-        self._admission.release_early(self)
+        self._admission_controller.release_early(self)
 
 
 class AdmissionController:
@@ -489,21 +496,21 @@ class AdmissionController:
         observer: Observer,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._policy = slots
+        self._slot_policy = slots
         self._max_queue_length = queue_length
         self._max_queue_seconds = queue_seconds
         self._observer = observer
         self._clock = clock
-        self._usage = _SlotUsage(slots.usage_half_life_seconds, clock)
-        self._queue = _FairQueue(self._usage)
-        self._running_counts_by_lane = dict.fromkeys(Lane, 0)
+        self._slot_usage = _SlotUsage(slots.usage_half_life_seconds, clock)
+        self._queue = _FairQueue(self._slot_usage)
+        self._running_counts_by_lane = dict.fromkeys(AdmissionLane, 0)
         self._running_slots: dict[_SlotRequest, AdmissionSlot] = {}
         self._last_request_number = 0
         self._queue_stalled_since: float | None = None
 
     @property
     def slot_count(self) -> int:
-        return self._policy.slot_count
+        return self._slot_policy.slot_count
 
     @property
     def queued_count(self) -> int:
@@ -525,7 +532,7 @@ class AdmissionController:
 
     @asynccontextmanager
     async def hold_slot(
-        self, lane: Lane, waiting: WaitingAccounts, joined_lane: Lane = Lane.QUICK
+        self, lane: AdmissionLane, waiting: WaitingAccounts, joined_lane: AdmissionLane = AdmissionLane.QUICK
     ) -> AsyncIterator[AdmissionSlot]:
         """Wait for a slot, and hold it during the `with` block.
 
@@ -556,11 +563,13 @@ class AdmissionController:
         ):
             return slot.yields
         running = {**self._running_counts_by_lane, slot.lane: self._running_counts_by_lane[slot.lane] - 1}
-        candidate = self._queue.next_candidate(lambda lane: self._policy.may_run(lane, running))
-        if candidate is not None and candidate.request.lane is not Lane.REFRESH:
-            is_saved = slot.lane.is_for_caller_queries and candidate.request.lane is Lane.QUICK
-            used_seconds = self._usage.used_seconds(slot.account)
-            slot.yields = is_saved or candidate.account == slot.account or candidate.usage_seconds <= used_seconds
+        candidate = self._queue.next_candidate(lambda lane: self._slot_policy.may_run(lane, running))
+        if candidate is not None and candidate.request.lane is not AdmissionLane.REFRESH:
+            is_saved = slot.lane.is_for_caller_queries and candidate.request.lane is AdmissionLane.QUICK
+            used_seconds = self._slot_usage.used_seconds(slot.charged_account)
+            slot.yields = (
+                is_saved or candidate.charged_account == slot.charged_account or candidate.usage_seconds <= used_seconds
+            )
         return slot.yields
 
     def lend(self, slot: AdmissionSlot) -> None:
@@ -571,8 +580,13 @@ class AdmissionController:
         """
         lent_slots = [other for other in self._running_slots.values() if other.is_lent and not other.is_withdrawn]
         if len(lent_slots) >= self.slot_count:
-            used_seconds = {other.account: self._usage.used_seconds(other.account) for other in [*lent_slots, slot]}
-            heaviest = max([*lent_slots, slot], key=lambda other: (used_seconds[other.account], -other.started_at))
+            used_seconds = {
+                other.charged_account: self._slot_usage.used_seconds(other.charged_account)
+                for other in [*lent_slots, slot]
+            }
+            heaviest = max(
+                [*lent_slots, slot], key=lambda other: (used_seconds[other.charged_account], -other.started_at)
+            )
             heaviest.is_withdrawn = True
             if heaviest is slot:
                 return
@@ -591,12 +605,12 @@ class AdmissionController:
         self._running_counts_by_lane[slot.lane] -= 1
         self._grant_free_slots()
 
-    def _enqueue_request(self, lane: Lane, accounts: frozenset[str]) -> _SlotRequest:
+    def _enqueue_request(self, lane: AdmissionLane, accounts: frozenset[str]) -> _SlotRequest:
         self._last_request_number += 1
         request = _SlotRequest(lane, accounts, self._last_request_number, self._clock())
         self._queue.add(request)
         self._grant_free_slots()
-        if request.is_queued and lane is not Lane.REFRESH and self.queued_count > self._max_queue_length:
+        if request.is_queued and lane is not AdmissionLane.REFRESH and self.queued_count > self._max_queue_length:
             refused = self._queue.choose_request_to_refuse(request)
             self._queue.remove(refused)
             if not refused.grant_future.done():
@@ -607,7 +621,7 @@ class AdmissionController:
         outcome = "refused"
         try:
             if not request.grant_future.done():
-                async with asyncio.timeout(None if request.lane is Lane.REFRESH else self._max_queue_seconds):
+                async with asyncio.timeout(None if request.lane is AdmissionLane.REFRESH else self._max_queue_seconds):
                     await request.grant_future
             request.grant_future.result()
             outcome = "admitted"
@@ -623,7 +637,7 @@ class AdmissionController:
                 self._withdraw_request(request)
             self._record_admission_outcome(request, outcome)
 
-    def _update_accounts(self, request: _SlotRequest, accounts: frozenset[str], joined_lane: Lane) -> None:
+    def _update_accounts(self, request: _SlotRequest, accounts: frozenset[str], joined_lane: AdmissionLane) -> None:
         """Replace the accounts that wait for the result of a queued request.
 
         If a caller has joined a refresh, move the refresh to the lane `joined_lane`.
@@ -631,7 +645,7 @@ class AdmissionController:
         callers = accounts - {BACKGROUND_ACCOUNT}
         if not request.is_queued or not callers:
             return
-        if request.lane is Lane.REFRESH:
+        if request.lane is AdmissionLane.REFRESH:
             self._queue.remove(request)
             request.lane, request.accounts = joined_lane, callers
             self._queue.add(request)
@@ -655,7 +669,7 @@ class AdmissionController:
     def _grant_free_slots(self) -> None:
         while True:
             candidate = self._queue.next_candidate(
-                lambda lane: self._policy.may_run(lane, self._running_counts_by_lane)
+                lambda lane: self._slot_policy.may_run(lane, self._running_counts_by_lane)
             )
             if candidate is None:
                 return
@@ -664,14 +678,17 @@ class AdmissionController:
             if not request.grant_future.done():
                 self._running_counts_by_lane[request.lane] += 1
                 self._running_slots[request] = AdmissionSlot(
-                    self, request.lane, candidate.account, self._usage.record_slot_start(candidate.account)
+                    self,
+                    request.lane,
+                    candidate.charged_account,
+                    self._slot_usage.record_slot_start(candidate.charged_account),
                 )
                 self._queue_stalled_since = None
                 request.grant_future.set_result(None)
 
     def _release_slot(self, request: _SlotRequest) -> None:
         slot = self._running_slots.pop(request)
-        self._usage.record_slot_end(slot.account, slot.started_at)
+        self._slot_usage.record_slot_end(slot.charged_account, slot.started_at)
         if not slot.is_lent:
             self._running_counts_by_lane[slot.lane] -= 1
             self._queue_stalled_since = None
@@ -680,7 +697,9 @@ class AdmissionController:
     def _record_admission_outcome(self, request: _SlotRequest, outcome: str) -> None:
         seconds = round(self._clock() - request.requested_at, 6)
         lane = request.lane.name.lower()
-        self._observer.record(AdmissionAwaited(places=self._policy.name, lane=lane, outcome=outcome, seconds=seconds))
+        self._observer.record(
+            AdmissionAwaited(places=self._slot_policy.name, lane=lane, outcome=outcome, seconds=seconds)
+        )
 
     def _busy_fault(self, message: str) -> ServiceBusy:
         return ServiceBusy(message, hint="Ask again in a moment.", retry_after=max(1.0, self._max_queue_seconds / 2))

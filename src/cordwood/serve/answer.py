@@ -18,7 +18,7 @@ from cordwood.engines.local_run import OutdatedStatementError
 from cordwood.errors import COMPILE_FAULTS, BadEndpointFile, CompilerFailed, EngineUnreachable, Fault, ServiceBusy
 from cordwood.model.datatype import Datatype
 from cordwood.model.definitions import Endpoint, TextParameterKind
-from cordwood.model.event import Shape
+from cordwood.model.event import EventShape
 from cordwood.model.key import Caller
 from cordwood.model.redaction import DEFAULT_REDACTION_RULES, RedactionRules, RedactMode
 from cordwood.model.timestamps import datetime_from_micros
@@ -35,9 +35,9 @@ from cordwood.serve.admission import (
 from cordwood.serve.cached_answers import (
     MICROSECONDS_PER_SECOND,
     AnswerCache,
+    AnswerRefresher,
     CachedAnswer,
     CacheKeyIndex,
-    Refresher,
     age_us,
     cache_key,
     is_expired,
@@ -69,7 +69,7 @@ from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import create_ad_hoc_endpoint
 from cordwood.sql.dialects.explain import add_positions_to_raised_faults
 from cordwood.sql.paging import FIRST_PAGE, Page
-from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.patterns import RedactionPolicy
 from cordwood.sql.stages import BoundStatement, Statement
 from cordwood.sql.sub_query_schema import SubQuerySchema
 
@@ -85,7 +85,7 @@ _MAX_CACHED_REGEX_CHARACTERS = 256
 T = TypeVar("T")
 
 # The inputs of a compilation: endpoint, sandbox query, redaction, shapes of the streams, and page.
-_CompilationInputs = tuple[Endpoint, SandboxQuery | None, Redaction | None, Mapping[str, Shape], Page]
+_CompilationInputs = tuple[Endpoint, SandboxQuery | None, RedactionPolicy | None, Mapping[str, EventShape], Page]
 
 
 class CacheOutcome(StrEnum):
@@ -103,7 +103,7 @@ class CacheOutcome(StrEnum):
     STALE = "stale"
     MISS = "miss"
     COLLAPSED = "collapsed"
-    REQUESTED = "requested"
+    BYPASS_REQUESTED = "requested"
     UNCACHED = "uncached"
 
 
@@ -144,21 +144,21 @@ class QueryService:
     ) -> None:
         engine, observer = dependencies.engine, dependencies.observer
         self._engine = engine
-        self._cache = dependencies.cache
-        self._limits = limits
+        self._answer_cache = dependencies.cache
+        self._serve_limits = limits
         self._clock_us = clock_us
         self.cursor_codec = dependencies.cursor_codec
         self._redactions_by_mode = RedactionsByMode(dependencies.redaction)
         self._statement_cache = StatementCache(
-            engine.target, engine.shapes, engine.regex_error, limits.compile_cache_bytes
+            engine.compile_target, engine.shapes_by_stream, engine.regex_error, limits.compile_cache_bytes
         )
         slots = QuerySlotPolicy(limits.slot_count())
-        self._admission = AdmissionController(slots, limits.queued_queries, limits.queue_seconds, observer)
-        self._executor = QueryExecutor(engine, self._admission, observer)
+        self._admission_controller = AdmissionController(slots, limits.queued_queries, limits.queue_seconds, observer)
+        self._executor = QueryExecutor(engine, self._admission_controller, observer)
         self._sandbox_schema = SandboxSchemaService(engine, self._statement_cache, self._redactions_by_mode)
         self._shared_runs: SingleFlight[CompleteAnswer] = SingleFlight()
         self._running_queries = RunningQueries()
-        self._refresher = Refresher(
+        self._answer_refresher = AnswerRefresher(
             dependencies.cache, dependencies.catalog, observer, clock_us, self._refresh_cached_answer
         )
         self._rate_limiter = RateLimiter(limits.key_requests_per_second, limits.key_concurrent_queries, time.monotonic)
@@ -211,7 +211,7 @@ class QueryService:
         columns = list(zip(statement.column_names, statement.column_types, strict=True))
         return columns[: statement.answer_column_count]
 
-    def shapes_visible_to_caller(self, caller: Caller) -> Mapping[str, Shape]:
+    def shapes_visible_to_caller(self, caller: Caller) -> Mapping[str, EventShape]:
         """Return the shapes of the streams, as far as the caller may see them.
 
         For a key whose answers are always redacted, the shapes are redacted too.
@@ -232,7 +232,7 @@ class QueryService:
 
     @property
     def engine_name(self) -> str:
-        return self._engine.target.name
+        return self._engine.compile_target.name
 
     async def estimated_bytes_by_stream(self) -> Mapping[str, int]:
         """Return the approximate stored bytes by stream."""
@@ -245,7 +245,7 @@ class QueryService:
         The queue is stalled if a query was refused because it got no slot in time, and since then no slot has been
         granted or released.
         """
-        return self._admission.queue_stalled_seconds
+        return self._admission_controller.queue_stalled_seconds
 
     def quarantined_query_count(self) -> int:
         """Return the number of queries that are refused because the engine's process was killed when they ran."""
@@ -254,10 +254,10 @@ class QueryService:
     def current_load(self) -> ServiceLoad:
         """Return the load: running and slowest queries, the length of the queue, and the size of the answer cache."""
         runs = self._executor.engine_runs
-        cache = self._cache
+        cache = self._answer_cache
         return ServiceLoad(
-            self._admission.slot_count,
-            self._admission.queued_count,
+            self._admission_controller.slot_count,
+            self._admission_controller.queued_count,
             runs.current_runs(),
             runs.slowest_runs(),
             cache.size_bytes(),
@@ -311,7 +311,7 @@ class QueryService:
     async def _join_or_start_run(self, request: QueryRequest, key: bytes, job: QueryJob) -> Answer:
         outcome = self._cache_outcome(request, key)
         start = partial(self._run_and_cache, key, job)
-        finished = await self._shared_runs.join(key, request.account, start)
+        finished = await self._shared_runs.join_or_start_run(key, request.account, start)
         return Answer(finished, outcome, self._age_seconds(finished))
 
     async def export_events(self, request: QueryRequest, export_range: ExportRange, request_id: str = "") -> Answer:
@@ -322,7 +322,7 @@ class QueryService:
 
     async def _run_streamed(self, job: QueryJob, running: RunningQuery) -> Answer:
         cancel_token = CancelToken()
-        running.read_progress = cancel_token.progress
+        running.read_progress = cancel_token.query_progress
         body = await self._executor.run_streamed(job, cancel_token)
         if isinstance(body, CompleteAnswer):
             body = await self._rerun_in_order_if_truncated(
@@ -369,7 +369,7 @@ class QueryService:
         cached = self._find_cached_answer(key, job.requested_us)
         if cached is not None:
             return cached.complete_answer
-        return await self._shared_runs.join(
+        return await self._shared_runs.join_or_start_run(
             key, BACKGROUND_ACCOUNT, partial(self._run_and_cache, key, job, refresh=True)
         )
 
@@ -383,24 +383,24 @@ class QueryService:
 
     async def run_refreshes(self) -> None:
         """Refresh cached answers before they expire, until this coroutine is cancelled."""
-        await self._refresher.run()
+        await self._answer_refresher.run()
 
     def start_due_refreshes(self) -> list["asyncio.Task[None]"]:
         """Start the refreshes that are due now, and return their tasks. `run_refreshes` does this repeatedly."""
-        return self._refresher.start_due_refreshes()
+        return self._answer_refresher.start_due_refreshes()
 
     async def close(self) -> None:
         """Stop refreshes and wait for running queries. Call it after the last request."""
-        await self._refresher.close()
+        await self._answer_refresher.close()
         await asyncio.to_thread(self._executor.close)
         self._compile_pool.close()
 
     def _find_cached_answer(self, key: bytes, now_us: int) -> Answer | None:
-        entry = self._cache.get(key)
+        entry = self._answer_cache.get(key)
         if not isinstance(entry, CachedAnswer):
             return None
         if is_expired(entry, now_us):
-            self._cache.drop(key)
+            self._answer_cache.drop(key)
             return None
         entry.last_requested_us = now_us
         outcome = CacheOutcome.STALE if is_stale(entry, now_us) else CacheOutcome.HIT
@@ -411,11 +411,11 @@ class QueryService:
         statement = await self._statement_for_request(request)
         now_us = self._clock_us() if as_of_us is None else as_of_us
         question = await self._bind_statement(statement, request, now_us)
-        seconds = request.endpoint.timeout_seconds or self._limits.query_seconds
+        seconds = request.endpoint.timeout_seconds or self._serve_limits.query_seconds
         if request.is_feed_page:
             seconds = min(seconds, MAX_FEED_PAGE_SECONDS)
         limits = AnswerLimits(request.max_rows, seconds)
-        answer_bytes = MAX_FEED_PAGE_BYTES if request.is_feed_page else self._limits.answer_bytes
+        answer_bytes = MAX_FEED_PAGE_BYTES if request.is_feed_page else self._serve_limits.answer_bytes
         compile_seconds = time.monotonic() - started_at
         return QueryJob(request, question, limits, answer_bytes, now_us, compile_seconds)
 
@@ -466,7 +466,7 @@ class QueryService:
     ) -> Statement:
         run_in_pool = self._compile_pool.compile_caller_query if is_own else self._compile_pool.compile_saved_query
         try:
-            return await self._shared_compilations.join(
+            return await self._shared_compilations.join_or_start_run(
                 key, account, lambda _, waiting: run_in_pool(waiting, self._statement_cache.compile_and_cache, *inputs)
             )
         except CompilerFailed as fault:
@@ -546,7 +546,7 @@ class QueryService:
             self._ordered_run_history.record_run(job, None)
             return None
         if finished.receipt.truncated_by is None:
-            self._ordered_run_history.forget(job)
+            self._ordered_run_history.forget_run(job)
         else:
             self._ordered_run_history.record_run(job, finished.receipt.engine_seconds)
         return finished
@@ -557,19 +557,21 @@ class QueryService:
     async def _refresh_cached_answer_once(self, request: QueryRequest, entry: CachedAnswer) -> None:
         job = await self._create_job(request)
         key = cache_key(request, job.bound_statement)
-        await self._shared_runs.join(key, BACKGROUND_ACCOUNT, partial(self._run_and_cache, key, job, refresh=True))
+        await self._shared_runs.join_or_start_run(
+            key, BACKGROUND_ACCOUNT, partial(self._run_and_cache, key, job, refresh=True)
+        )
         self._index_cache_key(job, key)
         if key != entry.key:
             # The request now has another cache key, because it compiles to another statement. Drop the entry with the
             # old key, so that it is not found any more.
-            self._cache.drop(entry.key)
-        refreshed = self._cache.peek(key)
+            self._answer_cache.drop(entry.key)
+        refreshed = self._answer_cache.peek(key)
         if isinstance(refreshed, CachedAnswer):
             refreshed.last_requested_us = entry.last_requested_us
 
     def _cache_answer(self, entry: CachedAnswer) -> None:
-        self._cache.put(entry.key, entry)
-        self._refresher.schedule_refresh(entry)
+        self._answer_cache.put(entry.key, entry)
+        self._answer_refresher.schedule_refresh(entry)
 
     def _request_digest(self, request: QueryRequest) -> bytes:
         redaction = self._redactions_by_mode.for_request(request)
@@ -586,7 +588,7 @@ class QueryService:
             return CacheOutcome.COLLAPSED
         if not _may_be_cached(request):
             return CacheOutcome.UNCACHED
-        return CacheOutcome.REQUESTED if request.bypasses_cache else CacheOutcome.MISS
+        return CacheOutcome.BYPASS_REQUESTED if request.bypasses_cache else CacheOutcome.MISS
 
     def _age_seconds(self, finished: CompleteAnswer) -> float:
         return max(0, self._clock_us() - finished.receipt.created_us) / MICROSECONDS_PER_SECOND

@@ -125,17 +125,17 @@ class BackupService(msgspec.Struct, frozen=True):
     # `copy_alerts` returns None if there is no store of alerts.
     copy_alerts: Callable[[], bytes | None]
     folder: DataFolder
-    version: str
+    cordwood_version: str
 
     def archive_chunks(self) -> Generator[bytes, None, None]:
         """Yield a tar archive in chunks: the files of one snapshot, then the manifest."""
         archived: list[ArchivedFile] = []
         created_at = time.time()
-        with self.engine.snapshot() as files:
+        with self.engine.open_backup_snapshot() as files:
             for file in (*files, *self._data_folder_files()):
                 yield from pack_member(file, created_at, archived.append)
         manifest = msgspec.json.encode(
-            BackupManifest(ARCHIVE_FORMAT_VERSION, self.version, created_at, tuple(archived))
+            BackupManifest(ARCHIVE_FORMAT_VERSION, self.cordwood_version, created_at, tuple(archived))
         )
         yield from pack_member(_backup_file_of(MANIFEST_FILE_NAME, manifest), created_at, archived.append)
         yield TAR_END_MARKER

@@ -30,7 +30,7 @@ class _SizedEntry(Protocol):
     """An object that knows its size in bytes."""
 
     @property
-    def size(self) -> int: ...
+    def size_bytes(self) -> int: ...
 
 
 class AnswerCache(Protocol):
@@ -92,7 +92,7 @@ class MemoryAnswerCache:
 
 
 def _entry_size(_: bytes, entry: _SizedEntry) -> int:
-    return entry.size + ANSWER_ENTRY_OVERHEAD_BYTES - CACHE_ENTRY_OVERHEAD_BYTES
+    return entry.size_bytes + ANSWER_ENTRY_OVERHEAD_BYTES - CACHE_ENTRY_OVERHEAD_BYTES
 
 
 def cache_key(request: QueryRequest, question: BoundStatement) -> bytes:
@@ -205,8 +205,8 @@ class CachedAnswer(msgspec.Struct):
         )
 
     @property
-    def size(self) -> int:
-        return self.answer.size + self.request_bytes
+    def size_bytes(self) -> int:
+        return self.answer.size_bytes + self.request_bytes
 
     @property
     def created_us(self) -> int:
@@ -261,7 +261,7 @@ REFRESH_POLL_SECONDS = 1.0
 MIN_SCHEDULE_CLEANUP_ENTRIES = 1000
 
 
-class Refresher:
+class AnswerRefresher:
     """Schedules refreshes of cached answers. `refresh_answer` runs a request again and replaces the cached answer."""
 
     def __init__(
@@ -272,12 +272,12 @@ class Refresher:
         clock_us: Callable[[], int],
         refresh_answer: Callable[[QueryRequest, CachedAnswer], Awaitable[None]],
     ) -> None:
-        self._cache = cache
+        self._answer_cache = cache
         self._catalog = catalog
         self._observer = observer
         self._clock_us = clock_us
         self._refresh_answer = refresh_answer
-        self._schedule: list[tuple[int, bytes]] = []
+        self._scheduled_times_and_keys: list[tuple[int, bytes]] = []
         self._scheduled_keys: set[bytes] = set()
         self._schedule_cleanup_threshold = MIN_SCHEDULE_CLEANUP_ENTRIES
         self._refresh_tasks: dict[bytes, asyncio.Task[None]] = {}
@@ -285,20 +285,22 @@ class Refresher:
 
     def schedule_refresh(self, entry: CachedAnswer) -> None:
         if entry.key not in self._scheduled_keys:
-            if len(self._schedule) >= self._schedule_cleanup_threshold:
+            if len(self._scheduled_times_and_keys) >= self._schedule_cleanup_threshold:
                 self._unschedule_evicted_answers()
             self._scheduled_keys.add(entry.key)
-            heapq.heappush(self._schedule, (next_refresh_us(entry), entry.key))
+            heapq.heappush(self._scheduled_times_and_keys, (next_refresh_us(entry), entry.key))
 
     def _unschedule_evicted_answers(self) -> None:
         """Remove the answers from the schedule that the cache has evicted.
 
         Otherwise, the schedule could have far more entries than the cache.
         """
-        self._schedule = [(time, key) for time, key in self._schedule if self._cache.peek(key) is not None]
-        heapq.heapify(self._schedule)
-        self._scheduled_keys = {key for _, key in self._schedule}
-        self._schedule_cleanup_threshold = max(MIN_SCHEDULE_CLEANUP_ENTRIES, 2 * len(self._schedule))
+        self._scheduled_times_and_keys = [
+            (time, key) for time, key in self._scheduled_times_and_keys if self._answer_cache.peek(key) is not None
+        ]
+        heapq.heapify(self._scheduled_times_and_keys)
+        self._scheduled_keys = {key for _, key in self._scheduled_times_and_keys}
+        self._schedule_cleanup_threshold = max(MIN_SCHEDULE_CLEANUP_ENTRIES, 2 * len(self._scheduled_times_and_keys))
 
     async def run(self) -> None:
         while True:
@@ -317,8 +319,8 @@ class Refresher:
         now_us = self._clock_us()
         self._reschedule_changed_endpoints()
         started = []
-        while self._schedule and self._schedule[0][0] <= now_us:
-            _, key = heapq.heappop(self._schedule)
+        while self._scheduled_times_and_keys and self._scheduled_times_and_keys[0][0] <= now_us:
+            _, key = heapq.heappop(self._scheduled_times_and_keys)
             self._scheduled_keys.discard(key)
             task = self._refresh_or_drop_answer(key, now_us)
             if task is not None:
@@ -331,25 +333,27 @@ class Refresher:
         if revisions == self._endpoint_revisions:
             return
         self._endpoint_revisions = revisions
-        self._schedule = [(0 if self._has_outdated_endpoint(key) else time, key) for time, key in self._schedule]
-        heapq.heapify(self._schedule)
+        self._scheduled_times_and_keys = [
+            (0 if self._has_outdated_endpoint(key) else time, key) for time, key in self._scheduled_times_and_keys
+        ]
+        heapq.heapify(self._scheduled_times_and_keys)
 
     def _current_endpoint_revisions(self) -> dict[str, str]:
         return {str(endpoint.id): endpoint.revision for endpoint in self._catalog.endpoints()}
 
     def _has_outdated_endpoint(self, key: bytes) -> bool:
-        entry = self._cache.peek(key)
+        entry = self._answer_cache.peek(key)
         if not isinstance(entry, CachedAnswer):
             return True
         return self._endpoint_revisions.get(str(entry.request.endpoint.id)) != entry.request.endpoint.revision
 
     def _refresh_or_drop_answer(self, key: bytes, now_us: int) -> "asyncio.Task[None] | None":
-        entry = self._cache.peek(key)
+        entry = self._answer_cache.peek(key)
         if not isinstance(entry, CachedAnswer):
             return None
         outdated = self._has_outdated_endpoint(key)
         if outdated or is_expired(entry, now_us) or not was_requested_recently(entry, now_us):
-            self._cache.drop(key)
+            self._answer_cache.drop(key)
         if was_requested_recently(entry, now_us) and entry.request.endpoint.warm_seconds:
             return self._start_refresh(entry)
         return None
@@ -373,7 +377,7 @@ class Refresher:
             outcome = fault.code
             entry.refresh_failures += 1
             entry.last_failed_us = self._clock_us()
-            if self._cache.peek(entry.key) is entry:
+            if self._answer_cache.peek(entry.key) is entry:
                 self.schedule_refresh(entry)
         self._observer.record(
             CachedAnswerRefreshed(endpoint=request.endpoint.name, outcome=outcome, failures=entry.refresh_failures)

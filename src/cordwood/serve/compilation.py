@@ -33,11 +33,11 @@ from cordwood.errors import CompilerFailed
 from cordwood.logql.compile import check_logql_patterns
 from cordwood.lql.compile import FindRegexError, check_lql_patterns
 from cordwood.model.definitions import Endpoint
-from cordwood.model.event import Shape
+from cordwood.model.event import EventShape
 from cordwood.model.key import Caller
 from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.observe.observation import BugFound, Observer
-from cordwood.serve.admission import AdmissionController, CompileSlotPolicy, Lane, ServeLimits, WaitingAccounts
+from cordwood.serve.admission import AdmissionController, AdmissionLane, CompileSlotPolicy, ServeLimits, WaitingAccounts
 from cordwood.serve.query_request import QueryLanguage, QueryRequest, SandboxQuery
 from cordwood.sql.budget import (
     CompilationPreempted,
@@ -48,7 +48,7 @@ from cordwood.sql.budget import (
 from cordwood.sql.paging import FIRST_PAGE, Page
 from cordwood.sql.program import EndpointProgram
 from cordwood.sql.record_shapes import are_lookups_valid
-from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.patterns import RedactionPolicy
 from cordwood.sql.stages import Statement, Target
 from cordwood.sql.sub_query_schema import SubQuerySchema
 
@@ -110,7 +110,7 @@ class CompilePool:
 
     def __init__(self, limits: ServeLimits, observer: Observer) -> None:
         queue_length = max(MIN_COMPILE_QUEUE_LENGTH, limits.queued_queries)
-        self._admission = AdmissionController(
+        self._admission_controller = AdmissionController(
             CompileSlotPolicy(COMPILE_THREAD_COUNT), queue_length, limits.queue_seconds, observer
         )
         self._threads = ThreadPoolExecutor(COMPILE_THREAD_COUNT, thread_name_prefix="compile")
@@ -129,8 +129,8 @@ class CompilePool:
         bound_work = partial(work, *arguments, **named)
         if not all(map(self._is_slow, waiting.accounts)):
             with suppress(CompilationPreempted):
-                return await self._run_measuring_cpu_time(Lane.UNKNOWN, waiting, bound_work)
-        return await self._run_measuring_cpu_time(Lane.OWN_SLOW, waiting, bound_work)
+                return await self._run_measuring_cpu_time(AdmissionLane.UNKNOWN, waiting, bound_work)
+        return await self._run_measuring_cpu_time(AdmissionLane.OWN_SLOW, waiting, bound_work)
 
     async def compile_saved_query(
         self, waiting: WaitingAccounts, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
@@ -144,12 +144,12 @@ class CompilePool:
             with allow_saved_query_cpu_time():
                 return work(*arguments, **named)
 
-        return await self._run_in_thread(Lane.QUICK, waiting, work_with_saved_query_limit)
+        return await self._run_in_thread(AdmissionLane.QUICK, waiting, work_with_saved_query_limit)
 
     def close(self) -> None:
         self._threads.shutdown(cancel_futures=True)
 
-    async def _run_measuring_cpu_time(self, lane: Lane, waiting: WaitingAccounts, work: Callable[[], T]) -> T:
+    async def _run_measuring_cpu_time(self, lane: AdmissionLane, waiting: WaitingAccounts, work: Callable[[], T]) -> T:
         """Run a compilation and measure its CPU time; if it is slow, count the accounts that wait for it as slow.
 
         If other compilations are queued, a slow compilation is stopped. The exception is a compilation in `OWN_SLOW`,
@@ -163,7 +163,7 @@ class CompilePool:
 
             def must_stop() -> bool:
                 is_slow = thread_cpu_seconds() - began > MAX_QUICK_COMPILATION_CPU_SECONDS
-                return is_slow and lane is not Lane.OWN_SLOW and self._admission.queued_count > 0
+                return is_slow and lane is not AdmissionLane.OWN_SLOW and self._admission_controller.queued_count > 0
 
             try:
                 with allow_compilation_preemption(must_stop):
@@ -177,8 +177,8 @@ class CompilePool:
             if used_seconds > MAX_QUICK_COMPILATION_CPU_SECONDS:
                 self._mark_accounts_slow(waiting)
 
-    async def _run_in_thread(self, lane: Lane, waiting: WaitingAccounts, work: Callable[[], T]) -> T:
-        async with self._admission.hold_slot(lane, waiting):
+    async def _run_in_thread(self, lane: AdmissionLane, waiting: WaitingAccounts, work: Callable[[], T]) -> T:
+        async with self._admission_controller.hold_slot(lane, waiting):
             running = asyncio.get_running_loop().run_in_executor(self._threads, work)
             try:
                 return await asyncio.shield(running)
@@ -226,7 +226,7 @@ MAX_STATEMENT_VARIANTS = 16
 MAX_SHAPE_VERSIONS_PER_VARIANT = 1_000
 _BYTES_PER_SHAPE_VERSION = 320
 
-ShapesByStream = Mapping[str, Shape]
+ShapesByStream = Mapping[str, EventShape]
 ShapeVersions = tuple[tuple[int, int], ...]
 
 
@@ -238,7 +238,7 @@ class _CachedStatement(msgspec.Struct, frozen=True):
 
     statement: Statement
     valid_shape_versions: set[ShapeVersions]
-    size: int
+    size_bytes: int
 
 
 class StatementCache:
@@ -256,8 +256,8 @@ class StatementCache:
         find_regex_error: FindRegexError | None = None,
         max_bytes: int = STATEMENT_CACHE_BYTES,
     ) -> None:
-        self._target = target
-        self._read_shapes = shapes
+        self._compilation_target = target
+        self._read_shapes_by_stream = shapes
         self._find_regex_error = find_regex_error
         self._lock = threading.Lock()
         self._programs: BoundedCache[str, EndpointProgram] = BoundedCache(max_bytes, _program_memory_bytes)
@@ -269,7 +269,7 @@ class StatementCache:
         self,
         endpoint: Endpoint,
         sandbox: SandboxQuery | None,
-        redaction: Redaction | None = None,
+        redaction: RedactionPolicy | None = None,
         shapes: ShapesByStream | None = None,
         page: Page = FIRST_PAGE,
     ) -> Statement | None:
@@ -281,7 +281,7 @@ class StatementCache:
         variants = self._statements.get(key)
         if variants is None:
             return None
-        shapes = self._read_shapes() if shapes is None else shapes
+        shapes = self._read_shapes_by_stream() if shapes is None else shapes
         versions = _shape_versions(variants[0].statement, shapes)
         for cached in variants:
             if versions in cached.valid_shape_versions:
@@ -296,19 +296,21 @@ class StatementCache:
         self,
         endpoint: Endpoint,
         sandbox: SandboxQuery | None,
-        redaction: Redaction | None = None,
+        redaction: RedactionPolicy | None = None,
         shapes: ShapesByStream | None = None,
         page: Page = FIRST_PAGE,
     ) -> Statement:
-        shapes = self._read_shapes() if shapes is None else shapes
+        shapes = self._read_shapes_by_stream() if shapes is None else shapes
         program = msgspec.structs.replace(self.find_or_parse_program(endpoint), page=page)
         if sandbox is None:
-            statement = compile_saved_query(program, self._target, shapes, redaction)
+            statement = compile_saved_query(program, self._compilation_target, shapes, redaction)
         else:
             check = _REGEX_CHECK_BY_LANGUAGE.get(sandbox.language)
             if check is not None and self._find_regex_error is not None:
                 check(sandbox.text, self._find_regex_error)
-            statement = _COMPILERS_BY_LANGUAGE[sandbox.language](program, sandbox.text, self._target, shapes, redaction)
+            statement = _COMPILERS_BY_LANGUAGE[sandbox.language](
+                program, sandbox.text, self._compilation_target, shapes, redaction
+            )
         cached = _CachedStatement(statement, {_shape_versions(statement, shapes)}, estimate_memory_bytes(statement))
         if not page.has_single_use_statement:
             self._store(statement_key(endpoint, sandbox, redaction, page), cached)
@@ -339,7 +341,7 @@ class StatementCache:
 
 
 def statement_key(
-    endpoint: Endpoint, sandbox: SandboxQuery | None, redaction: Redaction | None, page: Page
+    endpoint: Endpoint, sandbox: SandboxQuery | None, redaction: RedactionPolicy | None, page: Page
 ) -> StatementKey:
     """Return the cache key of a statement: everything from which it is compiled, except the shapes of the streams."""
     return endpoint.revision, sandbox, redaction.mode if redaction else None, page
@@ -353,7 +355,7 @@ def _program_memory_bytes(revision: str, program: EndpointProgram) -> int:
 
 def _statement_variants_memory_bytes(key: StatementKey, variants: Sequence[_CachedStatement]) -> int:
     return estimate_memory_bytes(key) + sum(
-        cached.size + _BYTES_PER_SHAPE_VERSION * len(cached.valid_shape_versions) for cached in variants
+        cached.size_bytes + _BYTES_PER_SHAPE_VERSION * len(cached.valid_shape_versions) for cached in variants
     )
 
 
@@ -365,52 +367,55 @@ def _shape_versions(statement: Statement, shapes: ShapesByStream) -> ShapeVersio
     return tuple(_shape_version(shapes[stream]) if stream in shapes else (0, -1) for stream in statement.streams)
 
 
-def _shape_version(shape: Shape) -> tuple[int, int]:
+def _shape_version(shape: EventShape) -> tuple[int, int]:
     return shape.version, -1 if shape.whole_shape is None else shape.whole_shape.version
 
 
-class ProjectShapesView(Mapping[str, Shape]):
+class ProjectShapesView(Mapping[str, EventShape]):
     """Maps each stream to the shape of those of its events that belong to `project`.
 
     If `project` is None, the shapes have no paths.
     """
 
     def __init__(
-        self, shapes: Mapping[str, Shape], project_shapes_by_stream: Mapping[str, ProjectShapes], project: str | None
+        self,
+        shapes: Mapping[str, EventShape],
+        project_shapes_by_stream: Mapping[str, ProjectShapes],
+        project: str | None,
     ) -> None:
-        self._shapes = shapes
+        self._shapes_by_stream = shapes
         self._project_shapes_by_stream = project_shapes_by_stream
         self._project = project
 
-    def __getitem__(self, stream: str) -> Shape:
-        stream_shape = self._shapes[stream]
+    def __getitem__(self, stream: str) -> EventShape:
+        stream_shape = self._shapes_by_stream[stream]
         project_shapes = self._project_shapes_by_stream.get(stream)
         return (
-            Shape(whole_shape=stream_shape)
+            EventShape(whole_shape=stream_shape)
             if project_shapes is None
             else project_shapes.shape_of_project(self._project, stream_shape)
         )
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._shapes)
+        return iter(self._shapes_by_stream)
 
     def __len__(self) -> int:
-        return len(self._shapes)
+        return len(self._shapes_by_stream)
 
 
-def visible_shapes(caller: Caller, engine: Engine) -> Mapping[str, Shape]:
+def visible_shapes(caller: Caller, engine: Engine) -> Mapping[str, EventShape]:
     """Return the shapes of the streams, as far as the caller may see them.
 
     A key without pins sees the complete shapes. A key whose only pin is a project sees the paths in the events of this
     project. A key with other pins sees no paths.
     """
     if not caller.pins:
-        return engine.shapes()
-    return ProjectShapesView(engine.shapes(), engine.project_shapes(), pinned_project(caller))
+        return engine.shapes_by_stream()
+    return ProjectShapesView(engine.shapes_by_stream(), engine.project_shapes_by_stream(), pinned_project(caller))
 
 
-def shapes_without_paths(engine: Engine) -> Mapping[str, Shape]:
-    return ProjectShapesView(engine.shapes(), {}, None)
+def shapes_without_paths(engine: Engine) -> Mapping[str, EventShape]:
+    return ProjectShapesView(engine.shapes_by_stream(), {}, None)
 
 
 def pinned_project(caller: Caller) -> str | None:
@@ -425,13 +430,13 @@ class RedactionsByMode:
     """
 
     def __init__(self, rules: RedactionRules) -> None:
-        self._by_mode = {mode: Redaction(mode, rules) for mode in RedactMode}
+        self._by_mode = {mode: RedactionPolicy(mode, rules) for mode in RedactMode}
 
-    def for_request(self, request: QueryRequest) -> Redaction | None:
+    def for_request(self, request: QueryRequest) -> RedactionPolicy | None:
         """Return the redaction for a request, or None if its answer is not redacted."""
         return self.for_mode(request.endpoint.redact_mode) if request.is_redacted else None
 
-    def for_mode(self, mode: str) -> Redaction:
+    def for_mode(self, mode: str) -> RedactionPolicy:
         return self._by_mode[RedactMode(mode)]
 
 
@@ -449,7 +454,7 @@ class SandboxSchemaService:
     def describe_sub_queries(self, endpoint: Endpoint, caller: Caller) -> tuple[SubQuerySchema, ...]:
         """Return the endpoint's sub-queries, with the columns and the paths that the caller may see."""
         program = self._statement_cache.find_or_parse_program(endpoint)
-        return list_sub_queries(program, self._engine.target, self._visible_shapes(endpoint, caller))
+        return list_sub_queries(program, self._engine.compile_target, self._visible_shapes(endpoint, caller))
 
     def translate_lql(self, endpoint: Endpoint, caller: Caller, lql: str) -> str:
         """Translate a query in LQL to SQL in BigQuery's dialect."""
@@ -459,9 +464,9 @@ class SandboxSchemaService:
         # translation of LQL, these kinds are left out. The resulting SQL has the same meaning, and does not reveal
         # whether events of other projects contain arrays.
         projects_only = {stream: msgspec.structs.replace(shape, whole_shape=None) for stream, shape in visible.items()}
-        return explain_lql_query(program, lql, self._engine.target, projects_only)
+        return explain_lql_query(program, lql, self._engine.compile_target, projects_only)
 
-    def _visible_shapes(self, endpoint: Endpoint, caller: Caller) -> Mapping[str, Shape]:
+    def _visible_shapes(self, endpoint: Endpoint, caller: Caller) -> Mapping[str, EventShape]:
         shapes = visible_shapes(caller, self._engine)
         if not (endpoint.redact_pii or caller.redact_always):
             return shapes

@@ -30,7 +30,7 @@ from cordwood.model.definitions import Parameter
 from cordwood.serve.query_request import PagePosition, QueryRequest
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.plan import plan_without_placeholders
-from cordwood.sql.stages import BoundStatement, Slot, Statement
+from cordwood.sql.stages import BoundStatement, ParameterSlot, Statement
 
 _UNORDERED_NOTICE: Final = (
     "the answer is cut, and its rows are in no total order: add page_size= to page through all of them"
@@ -44,10 +44,10 @@ class AnswerReceipt(msgspec.Struct, frozen=True, dict=True):
     the next page begins.
     """
 
-    rows: int
+    row_count: int
     truncated_by: str | None
     notices: tuple[str, ...]
-    revision: str
+    endpoint_revision: str
     created_us: int
     compile_seconds: float
     engine_seconds: float
@@ -71,13 +71,13 @@ class CompleteAnswer(msgspec.Struct):
     body: bytes
     receipt: AnswerReceipt
     etag: str = ""
-    size: int = 0
+    size_bytes: int = 0
     body_by_coding: dict[str, bytes] = msgspec.field(default_factory=dict)
     headers_by_coding: dict[str, bytes] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.etag = blake2b(self.body, digest_size=16).hexdigest()
-        self.size = len(self.body) + estimate_memory_bytes(self.receipt.notices)
+        self.size_bytes = len(self.body) + estimate_memory_bytes(self.receipt.notices)
 
     def compressed_body(self, coding: str, compress: Callable[[bytes, str], bytes]) -> bytes:
         if coding not in self.body_by_coding:
@@ -85,7 +85,7 @@ class CompleteAnswer(msgspec.Struct):
             # Another thread may have compressed the body in the meantime.
             if coding not in self.body_by_coding:
                 self.body_by_coding[coding] = body
-                self.size += len(body)
+                self.size_bytes += len(body)
         return self.body_by_coding[coding]
 
 
@@ -114,7 +114,7 @@ def run_job(job: QueryJob, engine: Engine, cancel: Cancellation) -> CompleteAnsw
     run = engine.run_query(
         QueryRunRequest(job.bound_statement, job.limits, job.request.format.encode, job.max_answer_bytes), cancel
     )
-    body = b"".join(run.chunks())
+    body = b"".join(run.answer_chunks())
     return CompleteAnswer(body, _create_receipt(job, run.stats()))
 
 
@@ -122,13 +122,13 @@ def _create_receipt(job: QueryJob, stats: QueryRunStats) -> AnswerReceipt:
     """Return the receipt for the answer to a job."""
     statement = job.bound_statement.statement
     return AnswerReceipt(
-        rows=stats.rows,
-        truncated_by=f"{_row_limit_name(job)}={job.limits.max_rows}" if stats.truncated else None,
+        row_count=stats.row_count,
+        truncated_by=f"{_row_limit_name(job)}={job.limits.max_rows}" if stats.is_truncated else None,
         notices=(
             *statement_notices(statement),
-            *([_UNORDERED_NOTICE] if stats.truncated and lacks_total_order(job) else []),
+            *([_UNORDERED_NOTICE] if stats.is_truncated and lacks_total_order(job) else []),
         ),
-        revision=job.request.endpoint.revision,
+        endpoint_revision=job.request.endpoint.revision,
         created_us=job.requested_us,
         compile_seconds=round(job.compile_seconds, 6),
         engine_seconds=round(stats.engine_seconds, 6),
@@ -144,16 +144,16 @@ def lacks_total_order(job: QueryJob) -> bool:
 def _next_position(job: QueryJob, stats: QueryRunStats) -> PagePosition | None:
     """Return the position where the next page begins, or None if there is no next page."""
     paging = job.bound_statement.statement.paging
-    if not stats.truncated or paging is None:
+    if not stats.is_truncated or paging is None:
         return None
     before = job.request.position
     limit = _limit_or_offset_value(paging.limit, job.bound_statement) if before is None else before.remaining_rows
-    remaining = None if limit is None else limit - stats.rows
+    remaining = None if limit is None else limit - stats.row_count
     now_us = job.requested_us if before is None else before.as_of_us
     last_row = stats.last_row
     if last_row is None:
         skipped = before.skipped_rows if before else _limit_or_offset_value(paging.offset, job.bound_statement) or 0
-        return PagePosition(now_us, stats.rows + skipped, None, remaining)
+        return PagePosition(now_us, stats.row_count + skipped, None, remaining)
     row_before = None if before is None else before.last_row
     if row_before is not None and (row_before.time_us, row_before.id) == (last_row.time_us, last_row.id):
         # All rows of this page have the same time and id as the last row of the previous page. A position counts the
@@ -185,9 +185,9 @@ _MAX_EXPORT_SECONDS: Final = 24 * 3600.0
 _UNLIMITED_ROWS_OR_BYTES: Final = 2**62
 
 _EXPORT_PARAMETER_SLOTS: Final = (
-    Slot("since", Parameter("since", Kind.INT64, required=True)),
-    Slot("until", Parameter("until", Kind.INT64, required=True)),
-    Slot("project", Parameter("project")),
+    ParameterSlot("since", Parameter("since", Kind.INT64, required=True)),
+    ParameterSlot("until", Parameter("until", Kind.INT64, required=True)),
+    ParameterSlot("project", Parameter("project")),
 )
 
 
@@ -258,7 +258,7 @@ class ResponseStream:
         """
         cancel.on_cancel(self._cancel_pending_put)
         run = _start_streaming_run(job, engine, cancel)
-        with closing(run.chunks()) as chunks:
+        with closing(run.answer_chunks()) as chunks:
             for chunk in chunks:
                 self._pending_put = asyncio.run_coroutine_threadsafe(self._put(chunk, cancel), self._loop)
                 if cancel.is_cancelled:
@@ -340,7 +340,7 @@ class StreamedAnswer:
         cancel_token: CancelToken,
     ) -> None:
         self._first_chunks = head
-        self._stream = stream
+        self._response_stream = stream
         self._run_task = run_task
         self._cancel_token = cancel_token
         self.receipt: AnswerReceipt | None = None
@@ -354,12 +354,12 @@ class StreamedAnswer:
         try:
             for head_chunk in self._first_chunks:
                 yield head_chunk
-            while (chunk := await self._stream.next_chunk()) is not None:
+            while (chunk := await self._response_stream.next_chunk()) is not None:
                 yield chunk
             self.receipt = await self._run_task
         finally:
             if not self._run_task.done():
-                _abandon_run(self._stream, self._run_task, self._cancel_token)
+                _abandon_run(self._response_stream, self._run_task, self._cancel_token)
 
 
 async def complete_or_stream_answer(

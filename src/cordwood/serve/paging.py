@@ -89,7 +89,7 @@ class _OrderedRun(NamedTuple):
     """The outcome of a query's last run that ordered the rows for paging; `seconds` is None if the run failed."""
 
     recorded_at: float
-    seconds: float | None
+    duration_seconds: float | None
 
 
 class OrderedRunHistory:
@@ -109,11 +109,11 @@ class OrderedRunHistory:
         The first run is ordered only if the last ordered run of the query succeeded.
         """
         outcome = self._last_run_by_key.get(_ordered_run_key(job))
-        if outcome is None or outcome.seconds is None:
+        if outcome is None or outcome.duration_seconds is None:
             return None
         return min(
             job.limits.timeout_seconds,
-            max(_MIN_ORDERED_RUN_TIMEOUT_SECONDS, _ORDERED_RUN_TIMEOUT_FACTOR * outcome.seconds),
+            max(_MIN_ORDERED_RUN_TIMEOUT_SECONDS, _ORDERED_RUN_TIMEOUT_FACTOR * outcome.duration_seconds),
         )
 
     def ordered_rerun_timeout_seconds(self, job: QueryJob, engine_seconds: float) -> float | None:
@@ -125,7 +125,7 @@ class OrderedRunHistory:
         outcome = self._last_run_by_key.get(_ordered_run_key(job))
         if (
             outcome is not None
-            and outcome.seconds is None
+            and outcome.duration_seconds is None
             and self._clock() - outcome.recorded_at < ORDERED_RUN_RETRY_SECONDS
         ):
             return None
@@ -142,7 +142,7 @@ class OrderedRunHistory:
         if len(self._last_run_by_key) > _MAX_REMEMBERED_ORDERED_RUNS:
             self._last_run_by_key.popitem(last=False)
 
-    def forget(self, job: QueryJob) -> None:
+    def forget_run(self, job: QueryJob) -> None:
         """Forget the ordered run of a query, because the query's answer is no longer cut off.
 
         Therefore the first run of the next request is not ordered.

@@ -36,7 +36,7 @@ from cordwood.errors import (
 )
 from cordwood.model.key import Caller
 from cordwood.observe.observation import EngineQueried, Observer, QuarantinedQueryRefused, QueryQuarantined
-from cordwood.serve.admission import AdmissionController, AdmissionSlot, Lane, WaitingAccounts
+from cordwood.serve.admission import AdmissionController, AdmissionLane, AdmissionSlot, WaitingAccounts
 from cordwood.serve.cached_answers import bound_statement_digest
 from cordwood.serve.jobs import (
     CompleteAnswer,
@@ -73,9 +73,9 @@ class SingleFlight(Generic[T]):
     def progress(self, key: Hashable) -> QueryProgress | None:
         """Return the progress of the run with this key, or None if there is no such run or its progress is unknown."""
         shared = self._runs_by_key.get(key)
-        return None if shared is None else shared.cancel_token.progress()
+        return None if shared is None else shared.cancel_token.query_progress()
 
-    async def join(
+    async def join_or_start_run(
         self, key: Hashable, account: str, start_run: Callable[[CancelToken, WaitingAccounts], Awaitable[T]]
     ) -> T:
         """Return the result of the run with this key; start the run unless it is already running.
@@ -94,7 +94,7 @@ class SingleFlight(Generic[T]):
             shared.caller_count -= 1
             shared.waiting_accounts.leave(account)
             if shared.caller_count == 0 and not shared.task.done():
-                self._abandon(key, shared)
+                self._cancel_run(key, shared)
 
     def _start_shared_run(
         self, key: Hashable, account: str, start_run: Callable[[CancelToken, WaitingAccounts], Awaitable[T]]
@@ -112,7 +112,7 @@ class SingleFlight(Generic[T]):
             # Read the exception. If all callers have left, nobody else reads it, and asyncio would log it as unhandled.
             shared.task.exception()
 
-    def _abandon(self, key: Hashable, shared: _SharedRun[T]) -> None:
+    def _cancel_run(self, key: Hashable, shared: _SharedRun[T]) -> None:
         del self._runs_by_key[key]
         shared.cancel_token.cancel()
         shared.task.cancel()
@@ -126,7 +126,7 @@ class RunningQuery(msgspec.Struct, eq=False):
     """
 
     request_id: str
-    endpoint: str
+    endpoint_name: str
     caller: Caller
     started_at: float
     read_progress: ReadProgress = lambda: None
@@ -145,14 +145,14 @@ class RunningQueries:
     """The list of requests that wait for an answer. Not thread-safe: use it on the event loop."""
 
     def __init__(self) -> None:
-        self._running: dict[int, RunningQuery] = {}
+        self._queries_by_object_id: dict[int, RunningQuery] = {}
 
     def queries_of_caller(self, caller: Caller | None) -> list[RunningQuery]:
         """Return the requests of one caller, or of all callers if `caller` is None, the longest-running first.
 
         Callers are equal only if their pins and scopes are equal, because different signed keys may have the same id.
         """
-        return [query for query in self._running.values() if caller is None or query.caller == caller]
+        return [query for query in self._queries_by_object_id.values() if caller is None or query.caller == caller]
 
     @contextmanager
     def track(self, request: QueryRequest, request_id: str) -> Iterator[RunningQuery]:
@@ -161,7 +161,7 @@ class RunningQueries:
         If its answer is streamed, the request stays in the list until the answer ends.
         """
         query = RunningQuery(request_id, request.endpoint.name, request.caller, time.monotonic())
-        self._running[id(query)] = query
+        self._queries_by_object_id[id(query)] = query
         try:
             yield query
         finally:
@@ -172,10 +172,10 @@ class RunningQueries:
                 query.streamed_answer.add_end_callback(remove)
 
     def _create_remover(self, query: RunningQuery) -> Callable[[], None]:
-        def remove() -> None:
-            self._running.pop(id(query), None)
+        def remove_query() -> None:
+            self._queries_by_object_id.pop(id(query), None)
 
-        return remove
+        return remove_query
 
 
 # At most MAX_LISTED_SLOW_RUNS runs are listed as the slowest of the last SLOW_RUNS_PERIOD_SECONDS.
@@ -190,12 +190,12 @@ class EngineRun(msgspec.Struct):
     `seconds` includes the time in the queue. `outcome` is empty until the run ends.
     """
 
-    endpoint: str
+    endpoint_name: str
     key_id: str
     language: str
     query_text: str
     started_at: float
-    seconds: float = 0.0
+    duration_seconds: float = 0.0
     outcome: str = ""
 
 
@@ -217,26 +217,26 @@ class EngineRunTracker:
     """
 
     def __init__(self) -> None:
-        self._running: dict[int, EngineRun] = {}
+        self._current_runs_by_object_id: dict[int, EngineRun] = {}
         self._slow_runs: list[EngineRun] = []
 
     def current_runs(self) -> list[EngineRun]:
         """Return the current runs, the longest first, each with its duration until now."""
         now = time.time()
-        for run in self._running.values():
-            run.seconds = now - run.started_at
-        return sorted(self._running.values(), key=lambda run: run.started_at)
+        for run in self._current_runs_by_object_id.values():
+            run.duration_seconds = now - run.started_at
+        return sorted(self._current_runs_by_object_id.values(), key=lambda run: run.started_at)
 
     def slowest_runs(self) -> list[EngineRun]:
         self._drop_old_slow_runs()
-        return sorted(self._slow_runs, key=lambda run: -run.seconds)
+        return sorted(self._slow_runs, key=lambda run: -run.duration_seconds)
 
     @contextmanager
     def track(self, request: QueryRequest) -> Iterator[None]:
         """List a run during the `with` block. Its duration includes the time in the queue."""
         run = _new_run(request)
         started_at = time.monotonic()
-        self._running[id(run)] = run
+        self._current_runs_by_object_id[id(run)] = run
         try:
             yield
             run.outcome = "ok"
@@ -247,8 +247,8 @@ class EngineRunTracker:
             run.outcome = "abandoned"
             raise
         finally:
-            del self._running[id(run)]
-            run.seconds = time.monotonic() - started_at
+            del self._current_runs_by_object_id[id(run)]
+            run.duration_seconds = time.monotonic() - started_at
             self._record_if_slow(run)
 
     def _record_if_slow(self, run: EngineRun) -> None:
@@ -257,8 +257,8 @@ class EngineRunTracker:
         if len(self._slow_runs) < MAX_LISTED_SLOW_RUNS:
             self._slow_runs.append(run)
             return
-        quickest = min(range(MAX_LISTED_SLOW_RUNS), key=lambda index: self._slow_runs[index].seconds)
-        if self._slow_runs[quickest].seconds < run.seconds:
+        quickest = min(range(MAX_LISTED_SLOW_RUNS), key=lambda index: self._slow_runs[index].duration_seconds)
+        if self._slow_runs[quickest].duration_seconds < run.duration_seconds:
             self._slow_runs[quickest] = run
 
     def _drop_old_slow_runs(self) -> None:
@@ -307,25 +307,25 @@ class QueryQuarantine:
     def __init__(self, observer: Observer, clock: Callable[[], float] = time.monotonic) -> None:
         self._observer = observer
         self._clock = clock
-        self._kills_by_fingerprint: _RecentKillTimes[tuple[str, str]] = _RecentKillTimes()
+        self._kills_by_account_and_fingerprint: _RecentKillTimes[tuple[str, str]] = _RecentKillTimes()
         self._kills_by_bound_statement: _RecentKillTimes[bytes] = _RecentKillTimes()
-        self._kills_by_key: _RecentKillTimes[str] = _RecentKillTimes()
-        self._suspicions_by_fingerprint: _RecentKillTimes[tuple[str, str]] = _RecentKillTimes()
-        self._suspicions_by_key: _RecentKillTimes[str] = _RecentKillTimes()
+        self._kills_by_account: _RecentKillTimes[str] = _RecentKillTimes()
+        self._suspicions_by_account_and_fingerprint: _RecentKillTimes[tuple[str, str]] = _RecentKillTimes()
+        self._suspicions_by_account: _RecentKillTimes[str] = _RecentKillTimes()
 
     def require_not_quarantined(self, job: QueryJob) -> None:
         """Raise QuarantinedQuery if the job's query or its key is quarantined. Saved queries are never refused."""
         account, since = job.request.account, self._quarantine_window_start()
-        has_kills = self._kills_by_bound_statement.has_kill_since(since) or self._kills_by_key.has_kill_since(since)
+        has_kills = self._kills_by_bound_statement.has_kill_since(since) or self._kills_by_account.has_kill_since(since)
         if not job.request.is_caller_written or not has_kills:
             return
-        kills = self._kills_by_key.recent_times(account, since)
+        kills = self._kills_by_account.recent_times(account, since)
         if len(kills) >= MAX_ENGINE_KILLS_PER_KEY:
             self._raise_quarantined(job, "key", kills[-MAX_ENGINE_KILLS_PER_KEY])
         form = (account, sql_fingerprint(job.bound_statement.statement.sql))
-        kills = self._kills_by_fingerprint.recent_times(form, since) or self._kills_by_bound_statement.recent_times(
-            bound_statement_digest(job.bound_statement), since
-        )
+        kills = self._kills_by_account_and_fingerprint.recent_times(
+            form, since
+        ) or self._kills_by_bound_statement.recent_times(bound_statement_digest(job.bound_statement), since)
         if kills:
             self._raise_quarantined(job, "query", kills[-1])
 
@@ -335,8 +335,8 @@ class QueryQuarantine:
             return
         now, form = self._clock(), sql_fingerprint(job.bound_statement.statement.sql)
         self._kills_by_bound_statement.add(bound_statement_digest(job.bound_statement), now)
-        self._kills_by_fingerprint.add((job.request.account, form), now)
-        self._kills_by_key.add(job.request.account, now)
+        self._kills_by_account_and_fingerprint.add((job.request.account, form), now)
+        self._kills_by_account.add(job.request.account, now)
         self._observer.record(
             QueryQuarantined(endpoint=job.request.endpoint.name, key=job.request.caller.key_id, fingerprint=form)
         )
@@ -349,20 +349,22 @@ class QueryQuarantine:
         if not job.request.is_caller_written:
             return
         now, account = self._clock(), job.request.account
-        is_repeated = self._suspicions_by_fingerprint.remove_times_and_check_recency(
+        is_repeated = self._suspicions_by_account_and_fingerprint.remove_times_and_check_recency(
             (account, sql_fingerprint(job.bound_statement.statement.sql)), self._quarantine_window_start()
         )
-        key_was_suspected = self._suspicions_by_key.remove_times_and_check_recency(
+        key_was_suspected = self._suspicions_by_account.remove_times_and_check_recency(
             account, self._quarantine_window_start()
         )
         if is_repeated:
             self.record_engine_kill(job)
             return
-        self._suspicions_by_fingerprint.add((account, sql_fingerprint(job.bound_statement.statement.sql)), now)
+        self._suspicions_by_account_and_fingerprint.add(
+            (account, sql_fingerprint(job.bound_statement.statement.sql)), now
+        )
         if key_was_suspected:
-            self._kills_by_key.add(account, now)
+            self._kills_by_account.add(account, now)
         else:
-            self._suspicions_by_key.add(account, now)
+            self._suspicions_by_account.add(account, now)
 
     def quarantined_query_count(self) -> int:
         """Return the number of queries that are quarantined now."""
@@ -391,28 +393,28 @@ class _RecentKillTimes(Generic[K]):
     """
 
     def __init__(self) -> None:
-        self._times: dict[K, list[float]] = {}
+        self._kill_times_by_key: dict[K, list[float]] = {}
 
     def add(self, key: K, now: float) -> None:
-        self._times[key] = [*self._times.pop(key, []), now][-MAX_ENGINE_KILLS_PER_KEY:]
-        if len(self._times) > _MAX_REMEMBERED_KILLS:
-            del self._times[next(iter(self._times))]
+        self._kill_times_by_key[key] = [*self._kill_times_by_key.pop(key, []), now][-MAX_ENGINE_KILLS_PER_KEY:]
+        if len(self._kill_times_by_key) > _MAX_REMEMBERED_KILLS:
+            del self._kill_times_by_key[next(iter(self._kill_times_by_key))]
 
     def recent_times(self, key: K, since: float) -> list[float]:
-        return [time for time in self._times.get(key, ()) if time > since]
+        return [time for time in self._kill_times_by_key.get(key, ()) if time > since]
 
     def remove_times_and_check_recency(self, key: K, since: float) -> bool:
         """Remove the times of one entry; return whether any of them was after `since`."""
-        return any(time > since for time in self._times.pop(key, ()))
+        return any(time > since for time in self._kill_times_by_key.pop(key, ()))
 
     def has_kill_since(self, since: float) -> bool:
         """Return whether any time of any entry is after `since`. If none is, remove all entries."""
-        if self._times and next(reversed(self._times.values()))[-1] <= since:
-            self._times.clear()
-        return bool(self._times)
+        if self._kill_times_by_key and next(reversed(self._kill_times_by_key.values()))[-1] <= since:
+            self._kill_times_by_key.clear()
+        return bool(self._kill_times_by_key)
 
     def count_recent_keys(self, since: float) -> int:
-        return sum(times[-1] > since for times in self._times.values())
+        return sum(times[-1] > since for times in self._kill_times_by_key.values())
 
 
 CancellableWork = Callable[[CancelToken], T]
@@ -442,7 +444,7 @@ class QueryExecutor:
 
     def __init__(self, engine: Engine, admission: AdmissionController, observer: Observer) -> None:
         self._engine = engine
-        self._admission = admission
+        self._admission_controller = admission
         self._observer = observer
         # Three threads for each slot: one for the run that holds the slot, one for a run that continues although its
         # slot was lent to another run, and one for a cancelled run that the engine has not stopped yet.
@@ -482,7 +484,7 @@ class QueryExecutor:
         refresh: bool = False,
         has_begun: Callable[[], bool] = lambda: False,
     ) -> T:
-        lane = Lane.REFRESH if refresh else self._lane_of_job(job)
+        lane = AdmissionLane.REFRESH if refresh else self._lane_of_job(job)
         with self.engine_runs.track(job.request):
             with suppress(RunYieldedError):
                 return await self._run_in_slot(job, cancel_token, waiting, work, lane, has_begun)
@@ -491,7 +493,7 @@ class QueryExecutor:
                 # same lane again, before the run must wait for the few slots of slow runs.
                 with suppress(RunYieldedError):
                     return await self._run_in_slot(job, cancel_token, waiting, work, lane, has_begun)
-            slow = Lane.OWN_SLOW if job.request.is_caller_written else Lane.SLOW
+            slow = AdmissionLane.OWN_SLOW if job.request.is_caller_written else AdmissionLane.SLOW
             return await self._run_in_slot(job, cancel_token, waiting, work, slow, has_begun)
 
     async def _run_in_slot(
@@ -500,10 +502,10 @@ class QueryExecutor:
         cancel_token: CancelToken,
         waiting: WaitingAccounts,
         work: CancellableWork[T],
-        lane: Lane,
+        lane: AdmissionLane,
         has_begun: Callable[[], bool],
     ) -> T:
-        async with self._admission.hold_slot(lane, waiting, joined_lane=self._lane_of_job(job)) as slot:
+        async with self._admission_controller.hold_slot(lane, waiting, joined_lane=self._lane_of_job(job)) as slot:
             started_at = time.monotonic()
             outcome = "ok"
             try:
@@ -533,7 +535,7 @@ class QueryExecutor:
     ) -> T:
         run_token = CancelToken()
         cancel_token.on_cancel(run_token.cancel)
-        cancel_token.set_progress_reader(run_token.progress)
+        cancel_token.set_progress_reader(run_token.query_progress)
         running = asyncio.get_running_loop().run_in_executor(self._threads, work, run_token)
         # Report a kill in a callback, because the quarantine must record it even if no caller waits for the answer any
         # more.
@@ -581,24 +583,24 @@ class QueryExecutor:
                 )
             if slot.is_withdrawn:
                 raise ServiceBusy("The answer was cancelled: others wait for its slot.", retry_after=10)
-            if slot.lane < Lane.SLOW and slot.must_yield():
+            if slot.lane < AdmissionLane.SLOW and slot.must_yield():
                 if not has_begun():
                     return
-                slot.lend()
+                slot.lend_to_queued_request()
             pause = min(RUN_POLL_SECONDS, max(0.0, deadline - time.monotonic()))
 
-    def _lane_of_job(self, job: QueryJob) -> Lane:
+    def _lane_of_job(self, job: QueryJob) -> AdmissionLane:
         seconds = self._durations.last_seconds(job)
         if job.request.is_caller_written:
             if seconds is None:
-                return Lane.UNKNOWN
-            return Lane.OWN_QUICK if seconds < MAX_QUICK_RUN_SECONDS else Lane.OWN_SLOW
-        return Lane.QUICK if seconds is None or seconds < MAX_QUICK_RUN_SECONDS else Lane.SLOW
+                return AdmissionLane.UNKNOWN
+            return AdmissionLane.OWN_QUICK if seconds < MAX_QUICK_RUN_SECONDS else AdmissionLane.OWN_SLOW
+        return AdmissionLane.QUICK if seconds is None or seconds < MAX_QUICK_RUN_SECONDS else AdmissionLane.SLOW
 
     def _record_run(self, job: QueryJob, outcome: str, seconds: float) -> None:
         if outcome != "demoted" or not self._durations.was_last_run_quick(job):
             self._durations.record_duration(job, seconds)
-        engine = self._engine.target.name
+        engine = self._engine.compile_target.name
         self._observer.record(
             EngineQueried(endpoint=job.request.endpoint.name, engine=engine, outcome=outcome, seconds=round(seconds, 6))
         )

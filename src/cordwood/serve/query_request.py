@@ -86,7 +86,7 @@ class QueryRequest(msgspec.Struct, frozen=True):
     format: AnswerFormat
     parameters: Mapping[str, str] = msgspec.field(default_factory=dict)
     sandbox: SandboxQuery | None = None
-    redact: bool | None = None
+    is_redaction_requested: bool | None = None
     bypasses_cache: bool = False
     is_ad_hoc: bool = False
     page_size: int | None = None
@@ -144,6 +144,6 @@ class QueryRequest(msgspec.Struct, frozen=True):
 
     @property
     def is_redacted(self) -> bool:
-        if self.caller.redact_always or self.redact is None:
+        if self.caller.redact_always or self.is_redaction_requested is None:
             return self.caller.redact_always or self.endpoint.redact_pii
-        return self.redact
+        return self.is_redaction_requested

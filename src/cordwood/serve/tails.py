@@ -95,7 +95,7 @@ class FeedRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     receipt_us: int
     time_us: int
     event_key: str
-    data: bytes
+    row_json: bytes
 
     @property
     def sort_key(self) -> tuple[int, int, str]:
@@ -119,7 +119,7 @@ def unpack_rows(body: bytes) -> list[FeedRow]:
     rows = [row for part in _split_length_prefixed_parts(body) for row in _decode_feed_rows(part)]
     for place, row in enumerate(rows[1:], start=1):
         if row.sort_key == rows[place - 1].sort_key:
-            return sorted(rows, key=lambda row: (row.sort_key, _canonical_json(row.data)))
+            return sorted(rows, key=lambda row: (row.sort_key, _canonical_json(row.row_json)))
     return rows
 
 
@@ -164,7 +164,7 @@ class FeedPageReader:
 
     def __init__(self, request: QueryRequest, run: RunPage) -> None:
         self._request = request
-        self._run = run
+        self._run_page = run
         self._shared_page_runs: SingleFlight[FeedPage] = SingleFlight()
 
     async def fetch_page(self, cursor: FeedCursor, last_us: int) -> FeedPage:
@@ -172,7 +172,7 @@ class FeedPageReader:
 
         If a run fails with a temporary error, such as a restart of the engine, the run is tried again.
         """
-        return await self._shared_page_runs.join(
+        return await self._shared_page_runs.join_or_start_run(
             (cursor, last_us), self._request.account, lambda *_: self._fetch_page_with_retries(cursor, last_us)
         )
 
@@ -188,7 +188,7 @@ class FeedPageReader:
         rows = MAX_FOLLOWED_PAGE_ROWS
         while True:
             try:
-                finished = await self._run(self._page_request(cursor, last_us, rows))
+                finished = await self._run_page(self._page_request(cursor, last_us, rows))
             except AnswerTooLarge:
                 if rows == 1:
                     raise
@@ -265,7 +265,7 @@ class FrameBuilder:
     """
 
     def __init__(self, position: FeedPosition) -> None:
-        self.position = position
+        self.end_position = position
 
     def build_blocks(self, rows: Sequence[FeedRow], first: int) -> list[FrameBlock]:
         """Return blocks with the frames for `rows`; `first` is the number of the first frame."""
@@ -275,7 +275,7 @@ class FrameBuilder:
         size = 0
         for row in rows:
             ids.append(self._next_frame_id(row.receipt_us))
-            frames.append(b"id: %d-%d\ndata: %b\n\n" % (*ids[-1], row.data))
+            frames.append(b"id: %d-%d\ndata: %b\n\n" % (*ids[-1], row.row_json))
             size += len(frames[-1])
             if size >= TARGET_FRAME_BLOCK_BYTES:
                 blocks.append(_join_frames(first, frames, ids))
@@ -283,9 +283,9 @@ class FrameBuilder:
         return [*blocks, _join_frames(first, frames, ids)] if frames else blocks
 
     def _next_frame_id(self, receipt_us: int) -> FeedPosition:
-        rows = self.position.row_count + 1 if receipt_us == self.position.receipt_us else 1
-        self.position = FeedPosition(receipt_us, rows)
-        return self.position
+        rows = self.end_position.row_count + 1 if receipt_us == self.end_position.receipt_us else 1
+        self.end_position = FeedPosition(receipt_us, rows)
+        return self.end_position
 
 
 def _join_frames(first: int, frames: Sequence[bytes], ids: Sequence[FeedPosition]) -> FrameBlock:
@@ -305,7 +305,7 @@ class FrameReceiver(Protocol):
         """Tell the follower that the feed has ended."""
 
 
-class Feed:
+class FollowedQueryFeed:
     """A feed: runs one query on new events, and keeps the resulting rows in a ring buffer.
 
     The feed begins after `newest_us`, the receive time of the newest stored event. Use it on the event loop only.
@@ -329,7 +329,7 @@ class Feed:
         self.caught_up_receivers: set[FrameReceiver] = set()
         self.notices: tuple[str, ...] = ()
         # The error with which the feed has ended, or None while the feed runs.
-        self.fault: Fault | None = None
+        self.ending_fault: Fault | None = None
         self.ring_bytes = 0
         # The ring buffer has all rows after the position `ring_start`, up to the receive time `evaluated_until_us`.
         self.ring_start = FeedPosition(newest_us + 1, 0)
@@ -342,19 +342,19 @@ class Feed:
         self._frame_builder = FrameBuilder(self.ring_start)
         self._events_arrived = asyncio.Event()
         self._is_idle = True
-        self._task: asyncio.Task[None] | None = None
+        self._run_task: asyncio.Task[None] | None = None
 
     @property
     def end_position(self) -> FeedPosition:
         """The position after all rows that the feed has evaluated."""
-        return max(FeedPosition(self.evaluated_until_us + 1, 0), self._frame_builder.position)
+        return max(FeedPosition(self.evaluated_until_us + 1, 0), self._frame_builder.end_position)
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._run_task = asyncio.get_running_loop().create_task(self._run())
 
     def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        if self._run_task is not None:
+            self._run_task.cancel()
 
     def schedule_evaluation(self, streams: frozenset[str], newest_us: int) -> None:
         """Schedule a run of the query on the events up to the receive time `newest_us`.
@@ -372,7 +372,7 @@ class Feed:
 
     def end_with_fault(self, fault: Fault) -> None:
         """End the feed, and send the error to all its followers."""
-        self.fault = fault
+        self.ending_fault = fault
         for reader in list(self.caught_up_receivers):
             reader.notify_feed_ended()
 
@@ -420,7 +420,7 @@ class Feed:
             while True:
                 await self._events_arrived.wait()
                 self._events_arrived.clear()
-                await self._evaluate(self._newest_receipt_us)
+                await self._evaluate_query(self._newest_receipt_us)
                 self._is_idle = not self._events_arrived.is_set()
                 await asyncio.sleep(EVALUATION_PAUSE_SECONDS)
         except Fault as fault:
@@ -428,7 +428,7 @@ class Feed:
         except Exception as problem:  # noqa: BLE001 - the followers must be told
             self.end_with_fault(self._log_bug(problem))
 
-    async def _evaluate(self, newest_us: int) -> None:
+    async def _evaluate_query(self, newest_us: int) -> None:
         cursor = FeedCursor(self.evaluated_until_us + 1)
         while True:
             page = await self.page_reader.fetch_page(cursor, newest_us)
@@ -456,7 +456,7 @@ _WINDOW_REDUCTION_FACTOR: Final = 16
 _FEED_POLL_SECONDS: Final = 0.02
 
 
-class Follower:
+class FeedFollower:
     """A connection that receives the rows of a feed.
 
     Without a position, it begins with the rows that arrive from now on.
@@ -468,7 +468,7 @@ class Follower:
 
     def __init__(
         self,
-        feed: Feed,
+        feed: FollowedQueryFeed,
         position: FeedPosition | None,
         access_fault: Callable[[], Fault | None],
         on_end: Callable[[], None],
@@ -519,8 +519,8 @@ class Follower:
 
     def _raise_if_ended(self) -> None:
         """Raise a Fault if the feed has ended and all its rows were sent, or if the caller has lost access."""
-        if self._feed.fault is not None and self._next_frame_number >= self._feed.next_frame_number:
-            raise self._feed.fault
+        if self._feed.ending_fault is not None and self._next_frame_number >= self._feed.next_frame_number:
+            raise self._feed.ending_fault
         now = time.monotonic()
         if now - self._checked_at >= ACCESS_CHECK_INTERVAL_SECONDS:
             self._checked_at = now
@@ -556,7 +556,7 @@ class Follower:
                     block.text_from_frame(block.first_frame_number + sent) if sent < len(block.frame_ids) else b""
                 ):
                     yield self._record_send_time(chunk)
-            self._position = max(self._position, FeedPosition(last_us + 1, 0) if page.is_last else frames.position)
+            self._position = max(self._position, FeedPosition(last_us + 1, 0) if page.is_last else frames.end_position)
             window_us = _next_page_window_us(window_us, page, cursor)
             cursor = page.next_cursor
             if time.monotonic() > self._heartbeat_due_at():
@@ -708,9 +708,9 @@ class TailService:
     ) -> None:
         self._query_service = answers
         self._stored_events_signal = stored
-        self._limits = limits
+        self._tail_limits = limits
         self._record_observation = note
-        self._feeds: dict[bytes, Feed] = {}
+        self._feeds_by_digest: dict[bytes, FollowedQueryFeed] = {}
         self._follower_counts_by_account: Counter[str] = Counter()
         self._follower_counts_by_address: Counter[str] = Counter()
         self._newest_receipt_us = 0
@@ -721,7 +721,7 @@ class TailService:
     @property
     def follower_count(self) -> int:
         """The number of connections that follow a query."""
-        return sum(feed.follower_count for feed in self._feeds.values())
+        return sum(feed.follower_count for feed in self._feeds_by_digest.values())
 
     async def follow(
         self,
@@ -730,7 +730,7 @@ class TailService:
         access_fault: Callable[[], Fault | None],
         write: Callable[[bytes], bool] | None = None,
         address: str = "",
-    ) -> Follower:
+    ) -> FeedFollower:
         """Return a new follower of a query; raise a Fault if the query cannot be followed.
 
         `address` is the client's network address. The number of followers of one address is limited, even if they use
@@ -745,18 +745,18 @@ class TailService:
         except BaseException:
             self._release_follower(charged)
             raise
-        return Follower(feed, position, access_fault, lambda: self._leave_feed(feed, charged), write)
+        return FeedFollower(feed, position, access_fault, lambda: self._leave_feed(feed, charged), write)
 
     def close(self) -> None:
         """End all feeds, so that clients reconnect to the next process."""
         self._is_closed = True
-        for feed in self._feeds.values():
+        for feed in self._feeds_by_digest.values():
             feed.end_with_fault(ServiceDraining("The service is stopping."))
 
     # The following methods enforce the limits on followers.
 
     def _count_follower_against_limits(self, charged: "_FollowerOwner") -> None:
-        limits = self._limits
+        limits = self._tail_limits
         if self._follower_counts_by_account.total() >= limits.max_followers:
             raise TooManyFollowedQueries("As many queries are followed as this service allows.", retry_after=10)
         address_followers = max(limits.max_account_followers, limits.max_followers // 2)
@@ -779,23 +779,23 @@ class TailService:
 
     # The following methods start, advance and end feeds.
 
-    async def _join_feed(self, request: QueryRequest) -> Feed:
+    async def _join_feed(self, request: QueryRequest) -> FollowedQueryFeed:
         """Return the feed for a request, and count one more follower of it. Start the feed if it does not exist."""
         digest = self._query_service.feed_digest(request)
-        feed = self._feeds.get(digest)
-        if feed is None or feed.fault is not None:
+        feed = self._feeds_by_digest.get(digest)
+        if feed is None or feed.ending_fault is not None:
             feed = await self._start_feed(digest, request)
         feed.follower_count += 1
         return feed
 
-    async def _start_feed(self, digest: bytes, request: QueryRequest) -> Feed:
+    async def _start_feed(self, digest: bytes, request: QueryRequest) -> FollowedQueryFeed:
         self._starting_feed_count += 1
         try:
             begun = await self._new_feed(request)
             # Another follower of the same query may have started the feed in the meantime.
-            feed = self._feeds.get(digest)
-            if feed is None or feed.fault is not None:
-                feed = self._feeds[digest] = begun
+            feed = self._feeds_by_digest.get(digest)
+            if feed is None or feed.ending_fault is not None:
+                feed = self._feeds_by_digest[digest] = begun
                 feed.schedule_evaluation(feed.streams, self._newest_receipt_us)
                 feed.start()
             return feed
@@ -803,7 +803,7 @@ class TailService:
             self._starting_feed_count -= 1
             self._stop_listening_if_unused()
 
-    async def _new_feed(self, request: QueryRequest) -> Feed:
+    async def _new_feed(self, request: QueryRequest) -> FollowedQueryFeed:
         if self._query_service.newest_receipt_us() is None:
             raise FeatureUnavailable("Queries cannot be followed on this engine.", hint="Run the query again instead.")
         statement = await self._query_service.compile_followed_query(request)
@@ -814,33 +814,33 @@ class TailService:
         # Run the query once now. If its parameters are invalid or the engine refuses the query, the caller gets the
         # error at once.
         await pages.fetch_page(FeedCursor(newest_us + 1), newest_us + 1)
-        feed = Feed(pages, frozenset(statement.streams), newest_us, self._limit_ring_bytes, self._log_bug)
+        feed = FollowedQueryFeed(pages, frozenset(statement.streams), newest_us, self._limit_ring_bytes, self._log_bug)
         feed.notices = statement_notices(statement)
         return feed
 
-    def _leave_feed(self, feed: Feed, charged: "_FollowerOwner") -> None:
+    def _leave_feed(self, feed: FollowedQueryFeed, charged: "_FollowerOwner") -> None:
         self._release_follower(charged)
         feed.follower_count -= 1
         if feed.follower_count:
             return
         feed.stop()
-        self._feeds = {digest: other for digest, other in self._feeds.items() if other is not feed}
+        self._feeds_by_digest = {digest: other for digest, other in self._feeds_by_digest.items() if other is not feed}
         self._stop_listening_if_unused()
 
     def _listen_for_stored_events(self, loop: asyncio.AbstractEventLoop) -> None:
-        def notify(streams: frozenset[str], newest_us: int) -> None:
+        def schedule_evaluations_threadsafe(streams: frozenset[str], newest_us: int) -> None:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._schedule_feed_evaluations, streams, newest_us)
 
-        self._stored_events_signal.set_events_stored_callback(notify)
+        self._stored_events_signal.set_events_stored_callback(schedule_evaluations_threadsafe)
 
     def _stop_listening_if_unused(self) -> None:
-        if not self._feeds and not self._starting_feed_count:
+        if not self._feeds_by_digest and not self._starting_feed_count:
             self._stored_events_signal.set_events_stored_callback(None)
 
     def _schedule_feed_evaluations(self, streams: frozenset[str], newest_us: int) -> None:
         self._newest_receipt_us = max(self._newest_receipt_us, newest_us)
-        for feed in self._feeds.values():
+        for feed in self._feeds_by_digest.values():
             feed.schedule_evaluation(streams, self._newest_receipt_us)
 
     def _log_bug(self, problem: Exception) -> Fault:
@@ -850,5 +850,5 @@ class TailService:
 
     def _limit_ring_bytes(self) -> None:
         """Drop the oldest rows of the largest ring buffer while all ring buffers together exceed their limit."""
-        while sum(feed.ring_bytes for feed in self._feeds.values()) > self._limits.max_ring_bytes:
-            max(self._feeds.values(), key=lambda feed: feed.ring_bytes).drop_oldest_block()
+        while sum(feed.ring_bytes for feed in self._feeds_by_digest.values()) > self._tail_limits.max_ring_bytes:
+            max(self._feeds_by_digest.values(), key=lambda feed: feed.ring_bytes).drop_oldest_block()

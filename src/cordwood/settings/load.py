@@ -41,7 +41,7 @@ class SettingField(msgspec.Struct, frozen=True):
 
     section: str
     key: str
-    annotation: Any
+    type_annotation: Any
     default: object
     value_metadata: msgspec.Meta
 
@@ -118,7 +118,7 @@ def _describe_type_or_choice_requirement(field: SettingField, problem: str) -> s
     kind = _WRONG_TYPE_MESSAGE_PATTERN.fullmatch(problem)
     if kind is not None:
         return f"it must be {_PHRASE_BY_TYPE_NAME.get(kind[1], kind[1])}"
-    choices = typing.get_args(typing.get_args(field.annotation)[0])
+    choices = typing.get_args(typing.get_args(field.type_annotation)[0])
     if choices and problem.startswith(_INVALID_CHOICE_MESSAGE_PREFIX):
         return f"it must be one of {', '.join(map(str, choices))}"
     return problem
@@ -132,7 +132,7 @@ def _convert_setting_value(field: SettingField, raw: object) -> object:
     value = _PARSERS_BY_UNIT[unit](str(written)) if isinstance(unit, str) else written
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("it is not finite")
-    return msgspec.convert(value, field.annotation, strict=False)
+    return msgspec.convert(value, field.type_annotation, strict=False)
 
 
 def _join_list_or_table(field: SettingField, raw: object) -> str | float:

@@ -40,16 +40,16 @@ def admit_query(parsed: ParsedQuery, internal_functions: Collection[str] = ()) -
     if not isinstance(parsed.tree, (exp.Select, exp.SetOperation, exp.Subquery)):
         kind = type(parsed.tree).__name__.upper()
         raise _refused_error(
-            parsed.tree, parsed.text, f"{kind} is refused: only a query can be sent.", "Send one SELECT."
+            parsed.tree, parsed.query_text, f"{kind} is refused: only a query can be sent.", "Send one SELECT."
         )
     for node in parsed.tree.walk():
         charge_nodes()
         if not (isinstance(node, exp.Anonymous) and _anonymous_function_name(node) in internal_functions):
-            _check_node(node, parsed.text)
+            _check_node(node, parsed.query_text)
         node.comments = None
     for node in parsed.tree.walk():
-        _check_clauses(node, parsed.text)
-    return AdmittedTree(parsed.tree, parsed.text)
+        _check_clauses(node, parsed.query_text)
+    return AdmittedTree(parsed.tree, parsed.query_text)
 
 
 def _check_node(node: exp.Expr, text: str) -> None:

@@ -13,7 +13,7 @@ from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Parameter, TextParameterKind
 from cordwood.model.timestamps import datetime_from_micros
 from cordwood.sql.nodes import NOW_SLOT_NAME
-from cordwood.sql.stages import BoundStatement, Slot, Statement
+from cordwood.sql.stages import BoundStatement, ParameterSlot, Statement
 
 _INT64_RANGE: Final = range(-(2**63), 2**63)
 _BOOL_BY_TEXT: Final = {"true": True, "false": False}
@@ -43,7 +43,7 @@ def bind_parameters(
     return BoundStatement(statement, {slot.name: values[slot.name] for slot in statement.slots if slot.is_read})
 
 
-def _bind_slot(slot: Slot, raw: Mapping[str, str], now_us: int, find_regex_error: RegexErrorFinder) -> object:
+def _bind_slot(slot: ParameterSlot, raw: Mapping[str, str], now_us: int, find_regex_error: RegexErrorFinder) -> object:
     if slot.parameter is None:
         return datetime_from_micros(now_us)
     return parse_parameter_value(slot.parameter, raw.get(slot.name), find_regex_error)

@@ -39,14 +39,14 @@ class _GarbageCollectionTimer(threading.local):
     A collection frees the garbage of all threads, so its time is not charged to the compilation that triggered it.
     """
 
-    seconds = 0.0
+    total_cpu_seconds = 0.0
     _started_at = 0.0
 
     def record_phase(self, phase: str, _: object) -> None:
         if phase == "start":
             self._started_at = time.thread_time()
         else:
-            self.seconds += time.thread_time() - self._started_at
+            self.total_cpu_seconds += time.thread_time() - self._started_at
 
 
 _garbage_collection_timer = _GarbageCollectionTimer()
@@ -55,7 +55,7 @@ gc.callbacks.append(_garbage_collection_timer.record_phase)
 
 def thread_cpu_seconds() -> float:
     """Return the CPU time of this thread without its garbage collections."""
-    return time.thread_time() - _garbage_collection_timer.seconds
+    return time.thread_time() - _garbage_collection_timer.total_cpu_seconds
 
 
 class CompilationPreempted(Exception):
@@ -73,9 +73,9 @@ class CompilationBudget:
         clock: Clock = thread_cpu_seconds,
     ) -> None:
         self.counted_nodes = 0
-        self.counted_characters = 0
+        self.printed_characters = 0
         self._max_nodes = nodes
-        self._max_characters = characters
+        self._max_printed_characters = characters
         self._cpu_limit_seconds = _max_cpu_seconds.get() if seconds is None else seconds
         self._clock = clock
         self._cpu_deadline_seconds = clock() + self._cpu_limit_seconds
@@ -94,10 +94,10 @@ class CompilationBudget:
             self.check_cpu_time()
 
     def charge_characters(self, characters: int) -> None:
-        self.counted_characters += characters
-        if self.counted_characters > self._max_characters:
+        self.printed_characters += characters
+        if self.printed_characters > self._max_printed_characters:
             raise PlanTooLarge(
-                f"Spelled out, the query needs more than {self._max_characters:,} characters.",
+                f"Spelled out, the query needs more than {self._max_printed_characters:,} characters.",
                 hint="Nest fewer functions in each other: split them into sub-queries in WITH.",
             )
 

@@ -10,16 +10,16 @@ from sqlglot import exp
 
 from cordwood.errors import COMPILE_FAULTS, CompilationTimeout
 from cordwood.model.definitions import Endpoint, Parameter
-from cordwood.model.event import Shape
+from cordwood.model.event import EventShape
 from cordwood.sql.admit import admit_query
 from cordwood.sql.budget import compilation_scope
 from cordwood.sql.dialects.explain import explain_raised_faults, find_likely_mistakes
 from cordwood.sql.emit import emit_statement
 from cordwood.sql.follow import RECEIPT_TIME_RANGE_PARAMETERS, refuse_order_and_limit, rewrite_as_followed_query
 from cordwood.sql.paging import PageQueryRewriter, limit_rows, parameters_with_page_boundaries
-from cordwood.sql.parse import parse
+from cordwood.sql.parse import parse_sql
 from cordwood.sql.program import EndpointProgram, as_file_error, parse_endpoint, program_with_positions
-from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.patterns import RedactionPolicy
 from cordwood.sql.redaction.redaction_pass import redact_raw_value_reads
 from cordwood.sql.resolve.queries import (
     check_endpoint,
@@ -29,7 +29,7 @@ from cordwood.sql.resolve.queries import (
 )
 from cordwood.sql.stages import ParsedQuery, ResolvedQuery, Statement, Target
 
-ShapesByStream = Mapping[str, Shape]
+ShapesByStream = Mapping[str, EventShape]
 # The maximum number of rows on one page of a followed query.
 MAX_FOLLOWED_PAGE_ROWS = 500
 
@@ -73,7 +73,7 @@ def create_ad_hoc_endpoint(text: str, streams: Collection[str]) -> Endpoint:
 def parameter_names(text: str) -> tuple[str, ...]:
     """Return the names of the query's @parameters without duplicates, in the spelling of their first use."""
     names: dict[str, str] = {}
-    for node in parse(text).tree.find_all(exp.Parameter, bfs=False):
+    for node in parse_sql(text).tree.find_all(exp.Parameter, bfs=False):
         names.setdefault(node.name.lower(), node.name)
     return tuple(names.values())
 
@@ -92,7 +92,7 @@ __all__ = [
 
 
 def compile_saved_query(
-    program: EndpointProgram, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
+    program: EndpointProgram, target: Target, shapes: ShapesByStream, redaction: RedactionPolicy | None = None
 ) -> Statement:
     """Compile the endpoint's own query; the positions of errors refer to the endpoint's SQL."""
     visible = _visible_shapes(shapes, redaction)
@@ -113,12 +113,16 @@ def compile_saved_query(
 
 
 def compile_sandbox_query(
-    program: EndpointProgram, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
+    program: EndpointProgram,
+    text: str,
+    target: Target,
+    shapes: ShapesByStream,
+    redaction: RedactionPolicy | None = None,
 ) -> Statement:
     """Compile a sandbox query, which can only read the endpoint's sub-queries."""
     with explain_raised_faults(text):
-        statement = compile_sandbox_tree(program, lambda: parse(text), target, shapes, redaction)
-    columns = {name.lower() for stream in statement.streams for name in target.stream_table(stream).columns}
+        statement = compile_sandbox_tree(program, lambda: parse_sql(text), target, shapes, redaction)
+    columns = {name.lower() for stream in statement.streams for name in target.stream_table(stream).kind_by_column}
     notices = find_likely_mistakes(text, columns)
     return msgspec.structs.replace(statement, notices=notices) if notices else statement
 
@@ -128,7 +132,7 @@ def compile_sandbox_tree(
     parse_query: Callable[[], ParsedQuery],
     target: Target,
     shapes: ShapesByStream,
-    redaction: Redaction | None = None,
+    redaction: RedactionPolicy | None = None,
     internal_functions: Collection[str] = (),
 ) -> Statement:
     """Compile a sandbox query whose tree `parse_query` returns, for query languages other than SQL.
@@ -149,11 +153,13 @@ def compile_sandbox_tree(
     return _run_within_budget(run_stages)
 
 
-def _visible_shapes(shapes: ShapesByStream, redaction: Redaction | None) -> ShapesByStream:
+def _visible_shapes(shapes: ShapesByStream, redaction: RedactionPolicy | None) -> ShapesByStream:
     return redaction.visible_shapes(shapes) if redaction else shapes
 
 
-def _redact_if_required(resolved: ResolvedQuery, redaction: Redaction | None, shapes: ShapesByStream) -> ResolvedQuery:
+def _redact_if_required(
+    resolved: ResolvedQuery, redaction: RedactionPolicy | None, shapes: ShapesByStream
+) -> ResolvedQuery:
     return redact_raw_value_reads(resolved, redaction, shapes) if redaction else resolved
 
 
@@ -161,7 +167,7 @@ def compile_standalone_query(text: str, target: Target) -> Statement:
     """Compile SQL that reads no streams, has no parameters, and has no limit on rows."""
     with explain_raised_faults(text):
         return _run_within_budget(
-            lambda: emit_statement(resolve_standalone_query(admit_query(parse(text)), target), target, {})
+            lambda: emit_statement(resolve_standalone_query(admit_query(parse_sql(text)), target), target, {})
         )
 
 
@@ -169,7 +175,7 @@ def _emit_page_statement(
     resolved: ResolvedQuery,
     program: EndpointProgram,
     target: Target,
-    redaction: Redaction | None,
+    redaction: RedactionPolicy | None,
     shapes: ShapesByStream,
 ) -> Statement:
     if program.page.is_of_followed_query:
@@ -179,7 +185,7 @@ def _emit_page_statement(
     redacted = _redact_if_required(resolved, redaction, shapes)
     builder.order_rows(hashes_ids=redaction is not None)
     statement = emit_statement(redacted, target, parameters_with_page_boundaries(program.parameters, program.page))
-    return msgspec.structs.replace(statement, paging=builder.paging, pages_on_request=builder.pages_on_request)
+    return msgspec.structs.replace(statement, paging=builder.paging, pages_on_request=builder.is_paged_on_request)
 
 
 def _compile_followed_query(resolved: ResolvedQuery, program: EndpointProgram, target: Target) -> Statement:

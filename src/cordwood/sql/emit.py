@@ -12,7 +12,15 @@ from cordwood.sql.nodes import NOW_SLOT_NAME, outermost_select, split_and_condit
 from cordwood.sql.paging import literal_row_count
 from cordwood.sql.plan import PartialAnswerPlan, Plan, PlanVariant, SqlSegments
 from cordwood.sql.plan_size import check_plan_size
-from cordwood.sql.stages import LoweredQuery, PartialAnswerTrees, ResolvedQuery, Slot, Statement, Target, VariantTree
+from cordwood.sql.stages import (
+    LoweredQuery,
+    ParameterSlot,
+    PartialAnswerTrees,
+    ResolvedQuery,
+    Statement,
+    Target,
+    VariantTree,
+)
 
 
 def emit_statement(resolved: ResolvedQuery, target: Target, parameters: Mapping[str, Parameter]) -> Statement:
@@ -25,7 +33,7 @@ def emit_statement(resolved: ResolvedQuery, target: Target, parameters: Mapping[
     slots = _collect_slots(resolved.tree, parameters)
     row_limit = literal_row_count(resolved.tree.args.get("limit"))
     lowered = target.lower(resolved)
-    check_plan_size(lowered.tree, resolved.text)
+    check_plan_size(lowered.tree, resolved.query_text)
     types = tuple(datatype_of(item) for item in _select_with_typed_columns(lowered.tree).expressions[: len(names)])
     return Statement(
         plan=_print_plan(lowered, target),
@@ -35,11 +43,11 @@ def emit_statement(resolved: ResolvedQuery, target: Target, parameters: Mapping[
         unseen_paths=resolved.unseen_paths,
         column_names=names,
         column_types=types,
-        redaction=resolved.redaction,
-        raw_column_indexes=resolved.raw_column_indexes,
+        redact_mode=resolved.redact_mode,
+        unredacted_column_indexes=resolved.unredacted_column_indexes,
         textless_paths=resolved.textless_paths,
         row_limit=row_limit,
-        completions=lowered.completions,
+        computed_columns=lowered.computed_columns,
         shape_lookups=resolved.shape_lookups,
     )
 
@@ -59,10 +67,10 @@ def _print_partial_answer_plan(trees: PartialAnswerTrees, target: Target) -> Par
     return PartialAnswerPlan(
         trees.stream,
         trees.merge_aggregates,
-        trees.comparisons,
+        trees.time_bound_comparisons,
         () if trees.bounds_tree is None else _segments_of_tree(trees.bounds_tree, target),
         _segments_of_tree(trees.blocks_tree, target),
-        tuple(_print_variant(alternative, target) for alternative in trees.variants),
+        tuple(_print_variant(alternative, target) for alternative in trees.variant_trees),
     )
 
 
@@ -74,7 +82,7 @@ def _print_variant(alternative: VariantTree, target: Target) -> PlanVariant:
 
 def _segments_of_tree(tree: exp.Expr, target: Target) -> SqlSegments:
     _replace_optional_predicates(tree)
-    return target.print(tree).segments
+    return target.print_lowered_tree(tree).segments
 
 
 def _select_with_typed_columns(tree: exp.Expr) -> exp.Expr:
@@ -90,10 +98,10 @@ def _select_with_typed_columns(tree: exp.Expr) -> exp.Expr:
     return _select_with_typed_columns(inner.this) if is_star and isinstance(inner, exp.Subquery) else select
 
 
-def _collect_slots(tree: exp.Expr, parameters: Mapping[str, Parameter]) -> tuple[Slot, ...]:
+def _collect_slots(tree: exp.Expr, parameters: Mapping[str, Parameter]) -> tuple[ParameterSlot, ...]:
     used = {node.name for node in tree.find_all(exp.Parameter)}
-    declared = tuple(Slot(name, parameter, name in used) for name, parameter in parameters.items())
-    return (*declared, Slot(NOW_SLOT_NAME, None)) if NOW_SLOT_NAME in used else declared
+    declared = tuple(ParameterSlot(name, parameter, name in used) for name, parameter in parameters.items())
+    return (*declared, ParameterSlot(NOW_SLOT_NAME, None)) if NOW_SLOT_NAME in used else declared
 
 
 def _replace_optional_predicates(tree: exp.Expr) -> None:

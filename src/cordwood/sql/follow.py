@@ -69,7 +69,7 @@ def refuse_order_and_limit(admitted: AdmittedTree) -> None:
     for key, clause in _PAGING_CLAUSE_BY_ARGUMENT_KEY.items():
         node = admitted.tree.args.get(key)
         if node is not None:
-            raise refused_clause_error(clause, span_of(node, admitted.text))
+            raise refused_clause_error(clause, span_of(node, admitted.query_text))
 
 
 def rewrite_as_followed_query(resolved: ResolvedQuery) -> ResolvedQuery:
@@ -84,7 +84,7 @@ def rewrite_as_followed_query(resolved: ResolvedQuery) -> ResolvedQuery:
     used = {node.name.lower() for node in tree.find_all(exp.Identifier, exp.Var)}
     if not used.isdisjoint((*_EVENT_POSITION_COLUMN_NAMES, *RECEIPT_TIME_RANGE_PARAMETERS)):
         raise QueryRefused("A followed query cannot use the names of the columns and parameters that follow it.")
-    _FollowedQueryRewriter(resolved.text).add_position_columns(tree)
+    _FollowedQueryRewriter(resolved.query_text).add_position_columns(tree)
     columns = len(outermost_select(tree).expressions)
     ordinals = range(columns - EVENT_POSITION_COLUMN_COUNT + 1, columns + 1)
     keys = [sort_key(exp.Literal.number(ordinal), is_descending=False) for ordinal in ordinals]
@@ -96,7 +96,7 @@ class _FollowedQueryRewriter:
     """Rewriter that checks one tree and adds the hidden columns to it. It rewrites each CTE only once."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
+        self._query_text = text
         self._visited_query_by_id: dict[int, exp.Expr] = {}
 
     def add_position_columns(self, query: exp.Expr) -> None:
@@ -188,7 +188,7 @@ class _FollowedQueryRewriter:
         ]
 
     def _raise_refused_clause(self, node: exp.Expr, part: str) -> None:
-        raise refused_clause_error(part, span_of(node, self._text))
+        raise refused_clause_error(part, span_of(node, self._query_text))
 
 
 def refused_clause_error(part: str, span: Span | None) -> QueryRefused:

@@ -12,7 +12,7 @@ from cordwood.errors import COMPILE_FAULTS, Fault, QueryRefused, Span
 from cordwood.model.definitions import Dialect, Endpoint, Parameter
 from cordwood.sql.budget import compilation_scope
 from cordwood.sql.diagnostics import span_of
-from cordwood.sql.parse import parse
+from cordwood.sql.parse import parse_sql
 from cordwood.sql.program import as_file_error
 from cordwood.sql.resolve.tables import written_table_name
 
@@ -60,7 +60,7 @@ class _EndpointLinker:
     """Linker of endpoints to the endpoints that they read. Each endpoint is linked once, after those it reads."""
 
     def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
-        self._endpoints = endpoints
+        self._endpoints_by_name = endpoints
         self._linked_endpoint_by_name: dict[str, Endpoint] = {}
         self._names_being_linked: list[str] = []
 
@@ -78,7 +78,7 @@ class _EndpointLinker:
         for name, span in self._find_included_names(endpoint).items():
             try:
                 self._check_inclusion_depth(name)
-                included_endpoint = self.link(self._endpoints[name])
+                included_endpoint = self.link(self._endpoints_by_name[name])
                 _check_inclusion_compatibility([endpoint, *included], included_endpoint)
             except QueryRefused as fault:
                 raise as_file_error(type(fault)(fault.message, hint=fault.hint, span=span), endpoint) from fault
@@ -105,9 +105,9 @@ class _EndpointLinker:
         """Return the names of the endpoints that the query reads, each with the position of its first use."""
         if endpoint.dialect is not Dialect.BIGQUERY:
             return {}
-        if not may_read_any_table(endpoint, *self._endpoints):
+        if not may_read_any_table(endpoint, *self._endpoints_by_name):
             return {}
-        return {name: span for name, span in _table_names(endpoint.sql).items() if name in self._endpoints}
+        return {name: span for name, span in _table_names(endpoint.sql).items() if name in self._endpoints_by_name}
 
 
 # The table names in each query, cached because all endpoints are linked again when any endpoint or stream changes.
@@ -131,7 +131,7 @@ def _table_names(sql: str) -> Mapping[str, Span | None]:
 def _parse_table_names(sql: str) -> Mapping[str, Span | None]:
     try:
         with compilation_scope():
-            tree = parse(sql).tree
+            tree = parse_sql(sql).tree
     except COMPILE_FAULTS:
         return {}
     ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}

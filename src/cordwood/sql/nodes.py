@@ -184,7 +184,7 @@ def is_operation(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and node.this == OPERATION_NODE_NAME
 
 
-def operation_of(node: object, kind: type[OperationType]) -> OperationType | None:
+def operation_if_of_class(node: object, kind: type[OperationType]) -> OperationType | None:
     """Return the node's operation if it is of this class; None otherwise."""
     found = node.args.get(OPERATION_ARGUMENT_KEY) if isinstance(node, exp.Anonymous) else None
     return found if isinstance(found, kind) else None
@@ -197,13 +197,13 @@ def attach_operation(node: exp.Expr, operation: Operation) -> exp.Expr:
 
 
 def has_operation(node: object, kind: type[Operation]) -> bool:
-    return operation_of(node, kind) is not None
+    return operation_if_of_class(node, kind) is not None
 
 
 def find_operations(tree: exp.Expr, kind: type[OperationType]) -> Iterator[tuple[exp.Expr, OperationType]]:
     """Yield the nodes of a tree with an operation of this class, and their operations."""
     for node in tree.find_all(exp.Anonymous):
-        found = operation_of(node, kind)
+        found = operation_if_of_class(node, kind)
         if found is not None:
             yield node, found
 
@@ -280,7 +280,7 @@ def path_root(node: exp.Expr) -> exp.Expr:
 
 
 def path_steps(node: exp.Expr) -> tuple[str, ...]:
-    read = operation_of(node, PathRead)
+    read = operation_if_of_class(node, PathRead)
     return () if read is None else read.steps
 
 

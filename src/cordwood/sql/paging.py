@@ -75,7 +75,7 @@ class Page(msgspec.Struct, frozen=True):
 FIRST_PAGE: Final = Page()
 
 
-class Paging(msgspec.Struct, frozen=True):
+class PagingMethod(msgspec.Struct, frozen=True):
     """What is needed to continue the answer of a statement with the next page.
 
     If `is_by_time` is set, the last columns of the statement are the time and id of each row, and `boundary_parameters`
@@ -125,7 +125,7 @@ def _unused_boundary_parameter_names(parameters: Mapping[str, Parameter]) -> tup
 class PageQueryRewriter:
     """Rewriter of a query for one page: call `restrict_reads_to_page` before redaction, and `order_rows` after it.
 
-    `pages_on_request` is set if the statement has no pages, but would have pages if the caller requested them.
+    `is_paged_on_request` is set if the statement has no pages, but would have pages if the caller requested them.
     """
 
     def __init__(self, tree: exp.Expr, page: Page, max_rows: int, parameters: Mapping[str, Parameter]) -> None:
@@ -136,9 +136,9 @@ class PageQueryRewriter:
         self._is_first_page = not page.rows_sent_before and page.remaining_rows is None
         may_go_on = self._may_have_more_pages(parameters, page.min_page_size(max_rows))
         self._time_order, self._row_ids = _find_order_and_row_ids(tree) if may_go_on else (None, [])
-        self.pages_on_request = may_go_on and self._is_order_costly and not page.is_paging_requested
-        self._is_paged = may_go_on and not self.pages_on_request
-        self._boundary_parameters = _unused_boundary_parameter_names(parameters)
+        self.is_paged_on_request = may_go_on and self._is_order_costly and not page.is_paging_requested
+        self._is_paged = may_go_on and not self.is_paged_on_request
+        self._boundary_parameter_names = _unused_boundary_parameter_names(parameters)
 
     @property
     def _row_count_parameters(self) -> list[str]:
@@ -166,17 +166,17 @@ class PageQueryRewriter:
         return not isinstance(self._limit, int) or self._limit > rows or not self._is_first_page
 
     @property
-    def paging(self) -> Paging | None:
+    def paging(self) -> PagingMethod | None:
         if not self._is_paged:
             return None
         order = self._time_order
         offset = self._offset if isinstance(self._offset, str) else None
-        return Paging(
+        return PagingMethod(
             order is not None,
             order is not None and order.has_array_elements,
             self._limit,
             offset,
-            self._boundary_parameters,
+            self._boundary_parameter_names,
         )
 
     def restrict_reads_to_page(self) -> None:
@@ -229,7 +229,7 @@ class PageQueryRewriter:
             self._tree.append("expressions", exp.alias_(copy_tree(value), name, quoted=True))
         if not self._page.begins_after_last_row:
             return
-        time, id_ = map(parameter_node, self._boundary_parameters, (exp.DType.TIMESTAMPTZ, exp.DType.TEXT))
+        time, id_ = map(parameter_node, self._boundary_parameter_names, (exp.DType.TIMESTAMPTZ, exp.DType.TEXT))
         at_or_after, after = (exp.LTE, exp.LT) if order.is_descending else (exp.GTE, exp.GT)
         add_condition(self._tree, at_or_after(this=copy_tree(order.time_column), expression=copy_tree(time)))
         is_later_id = exp.GTE(this=copy_tree(hidden[1]), expression=id_)

@@ -152,7 +152,7 @@ _TOKEN_IN_ERROR_PATTERN: Final = re.compile(r" but got <Token.*>$")
 _ERROR_POSITION_PATTERN: Final = re.compile(r"(?:from|at) (?:line )?(\d+):(\d+)|Line (\d+), Col: (\d+)")
 
 
-def parse(text: str) -> ParsedQuery:
+def parse_sql(text: str) -> ParsedQuery:
     """Parse a text with a single statement; raise BadQuerySyntax or QueryRefused with the position."""
     check_query_characters(text)
     try:

@@ -103,7 +103,7 @@ class TimeComparison(StrEnum):
 class MergeAggregate(StrEnum):
     """The aggregate that merges a column of partial answers. `KEY` marks a column by which rows are grouped."""
 
-    KEY = "key"
+    GROUP_KEY = "key"
     SUM = "sum"
     MIN = "min"
     MAX = "max"
@@ -127,7 +127,7 @@ class PartialAnswerPlan(msgspec.Struct, frozen=True):
 
     stream: str
     merge_aggregates: tuple[MergeAggregate, ...]
-    comparisons: tuple[TimeComparison, ...]
+    time_bound_comparisons: tuple[TimeComparison, ...]
     bounds_query: SqlSegments
     blocks_query: SqlSegments
     variants: tuple[PlanVariant, ...]

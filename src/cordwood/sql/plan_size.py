@@ -61,7 +61,7 @@ class PlanSize(msgspec.Struct):
     """
 
     cost_points: int = 0
-    characters: int = 0
+    printed_characters: int = 0
     expanded_characters: int = 0
     half_relation_count: int = 0
     relation_count: int = 0
@@ -71,7 +71,7 @@ class PlanSize(msgspec.Struct):
     def add(self, other: "PlanSize", count: int = 1) -> None:
         """Add the size of another part, planned `count` times; its `half_relation_count` is added at most once."""
         self.cost_points = min(self.cost_points + other.cost_points * count, _MAX_SIZE_SUM)
-        self.characters = min(self.characters + other.characters * count, _MAX_SIZE_SUM)
+        self.printed_characters = min(self.printed_characters + other.printed_characters * count, _MAX_SIZE_SUM)
         self.expanded_characters = min(self.expanded_characters + other.expanded_characters * count, _MAX_SIZE_SUM)
         self.half_relation_count = min(
             self.half_relation_count + other.half_relation_count * min(count, 1), _MAX_SIZE_SUM
@@ -105,7 +105,8 @@ class MeasuredPlan(msgspec.Struct):
     @property
     def is_too_large(self) -> bool:
         return (
-            self.size.total_cost_points > MAX_PLANNING_COST_POINTS or self.size.characters > MAX_PRINTED_SQL_CHARACTERS
+            self.size.total_cost_points > MAX_PLANNING_COST_POINTS
+            or self.size.printed_characters > MAX_PRINTED_SQL_CHARACTERS
         )
 
 
@@ -127,7 +128,7 @@ def check_plan_size(tree: exp.Expr, text: str) -> None:
 def plan_too_large_error(plan: MeasuredPlan, span: Span | None) -> PlanTooLarge:
     size = plan.size
     if size.total_cost_points <= MAX_PLANNING_COST_POINTS:
-        message = f"The query is {size.characters:,} characters of the engine's SQL; at most {MAX_PRINTED_SQL_CHARACTERS:,} are planned."
+        message = f"The query is {size.printed_characters:,} characters of the engine's SQL; at most {MAX_PRINTED_SQL_CHARACTERS:,} are planned."
         return PlanTooLarge(message, hint="Select fewer columns, and nest fewer functions in each other.", span=span)
     return PlanTooLarge(
         f"The plan of this query has {size.total_cost_points:,} points, with {size.relation_count:,} relations where sub-queries"
@@ -196,7 +197,7 @@ class _PlanMeter(msgspec.Struct):
         if role is _NodeCostRole.NAME_OR_LITERAL:
             characters += len(node.this)
         size.cost_points += characters * _COST_POINTS_PER_CHARACTER
-        size.characters += characters
+        size.printed_characters += characters
         if role is _NodeCostRole.COLUMN and isinstance(node, exp.Column) and node.table:
             size.outer_relation_names |= {node.table}
             size.expanded_characters += self.expanded_characters_by_relation.get(
@@ -218,7 +219,9 @@ class _PlanMeter(msgspec.Struct):
         )
         cte_size = self.cte_sizes.get(node.name)
         if cte_size is not None:
-            size = msgspec.structs.replace(cte_size, characters=size.characters, outer_relation_names=frozenset())
+            size = msgspec.structs.replace(
+                cte_size, printed_characters=size.printed_characters, outer_relation_names=frozenset()
+            )
         for pivot in node.args.get("pivots") or ():
             size.add(self.measure(pivot))
         return size
@@ -298,7 +301,7 @@ class _PlanMeter(msgspec.Struct):
             self.cte_sizes[name].expanded_characters_by_column = body_size.expanded_characters_by_column
             return msgspec.structs.replace(body_size, half_relation_count=0, expanded_characters_by_column={})
         self.cte_sizes[name] = body_size
-        return PlanSize(body_size.characters * _COST_POINTS_PER_CHARACTER, body_size.characters)
+        return PlanSize(body_size.printed_characters * _COST_POINTS_PER_CHARACTER, body_size.printed_characters)
 
     def _add_fragment(self, node: exp.Expr, size: PlanSize) -> None:
         measured = measure_fragment(node)
@@ -312,7 +315,7 @@ class _PlanMeter(msgspec.Struct):
             + keywords["FROM"] * _COST_POINTS_PER_RELATION
             + keywords["OVER"] * _COST_POINTS_PER_WINDOW
         )
-        size.characters += characters
+        size.printed_characters += characters
         size.expanded_characters += characters
         size.half_relation_count += (
             max(keywords["FROM"] - keywords["UNION"], 0) * _HALF_RELATIONS_PER_RELATION

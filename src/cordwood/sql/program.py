@@ -12,7 +12,7 @@ from cordwood.sql.admit import admit_query
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.nodes import NOW_SLOT_NAME, WHOLE_EXTRAS_METADATA_KEY
 from cordwood.sql.paging import FIRST_PAGE, Page
-from cordwood.sql.parse import parse
+from cordwood.sql.parse import parse_sql
 
 # The keys of node metadata that are kept when positions are removed from the trees.
 _METADATA_KEYS_KEPT_WITHOUT_POSITIONS: Final = ("bigquery_name", "quoted_table", WHOLE_EXTRAS_METADATA_KEY)
@@ -63,7 +63,7 @@ def parse_endpoint(endpoint: Endpoint) -> EndpointProgram:
         included_endpoint.name: parse_endpoint(included_endpoint) for included_endpoint in endpoint.included_endpoints
     }
     return msgspec.structs.replace(
-        program_of_tree(endpoint, admit_query(parse(endpoint.sql)).tree), included_programs=included
+        program_of_tree(endpoint, admit_query(parse_sql(endpoint.sql)).tree), included_programs=included
     )
 
 

@@ -38,7 +38,7 @@ def number_literal(text: str, offset: int = 0) -> exp.Expr:
     return _set_position(exp.Neg(this=literal_node) if text.startswith("-") else literal_node, offset)
 
 
-def identifier(name: str, offset: int = 0) -> exp.Identifier:
+def make_identifier(name: str, offset: int = 0) -> exp.Identifier:
     """Return an identifier, quoted only if necessary: an unquoted name also matches keys in another letter case."""
     identifier_node = exp.to_identifier(name, quoted=not exp.SAFE_IDENTIFIER_RE.match(name))
     identifier_node.meta["start"] = identifier_node.meta["end"] = offset
@@ -46,12 +46,12 @@ def identifier(name: str, offset: int = 0) -> exp.Identifier:
 
 
 def table_node(name: str) -> exp.Expr:
-    return exp.Table(this=identifier(name))
+    return exp.Table(this=make_identifier(name))
 
 
 def column_node(names: tuple[str, ...], offset: int = 0) -> exp.Expr:
     """Return the tree of a dotted name, as the parser would make it from the list of its parts."""
-    first, *fields = [identifier(name, offset) for name in names]
+    first, *fields = [make_identifier(name, offset) for name in names]
     tree: exp.Expr = _set_position(exp.Column(this=first), offset)
     if fields:
         tree = _set_position(exp.Column(this=fields[0], table=first), offset)
@@ -61,7 +61,7 @@ def column_node(names: tuple[str, ...], offset: int = 0) -> exp.Expr:
 
 
 def alias_node(tree: exp.Expr, name: str, offset: int = 0) -> exp.Expr:
-    return _set_position(exp.Alias(this=tree, alias=identifier(name, offset)), offset)
+    return _set_position(exp.Alias(this=tree, alias=make_identifier(name, offset)), offset)
 
 
 def sort_key(value: exp.Expr, is_descending: bool) -> exp.Expr:  # noqa: FBT001 # one direction or the other

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from cordwood.bounded_cache import BoundedCache, memoize_short_texts
-from cordwood.model.event import ARRAY_ELEMENT_STEP, NO_VALUE_KINDS, EventPath, Shape, ValueKind, ValueKindsByPath
+from cordwood.model.event import ARRAY_ELEMENT_STEP, NO_VALUE_KINDS, EventPath, EventShape, ValueKind, ValueKindsByPath
 from cordwood.sql.budget import charge_nodes
 from cordwood.sql.diagnostics import most_similar_name
 from cordwood.sql.scope import Lineage, ValueOrigin
@@ -40,7 +40,7 @@ class RecordingShapeReader(msgspec.Struct):
     its value, or None.
     """
 
-    shapes: Mapping[str, Shape]
+    shapes_by_stream: Mapping[str, EventShape]
     unseen_paths: dict[str, str | None] = msgspec.field(default_factory=dict)
     shape_lookups: dict[tuple[str, tuple[Hashable, ...]], object] = msgspec.field(default_factory=dict)
 
@@ -125,8 +125,8 @@ class RecordingShapeReader(msgspec.Struct):
         return self._record_lookup("child", Lineage(origins=possible or candidates.origins), lineage, key)
 
     def _element_origins(self, origin: ValueOrigin) -> Iterator[ValueOrigin]:
-        shape = self.shapes.get(origin.stream)
-        kinds = (shape.whole_shape or shape).kinds if shape is not None else {}
+        shape = self.shapes_by_stream.get(origin.stream)
+        kinds = (shape.whole_shape or shape).value_kinds_by_path if shape is not None else {}
         if shape is None or (origin.path not in kinds and shape.stored_kinds(origin.path) is None):
             # Nothing is known about this path and the paths below it.
             yield origin
@@ -142,7 +142,7 @@ class RecordingShapeReader(msgspec.Struct):
     def _find_kinds(self, lineage: Lineage) -> frozenset[ValueKind] | None:
         kinds: set[ValueKind] = set()
         for origin in lineage.origins:
-            shape = self.shapes.get(origin.stream)
+            shape = self.shapes_by_stream.get(origin.stream)
             stored = shape.stored_kinds(origin.path) if shape is not None else None
             if stored is None:
                 return None
@@ -152,12 +152,12 @@ class RecordingShapeReader(msgspec.Struct):
     def _find_depth(self, lineage: Lineage) -> int | None:
         max_depth = 0
         for origin in lineage.origins:
-            shape = self.shapes.get(origin.stream)
+            shape = self.shapes_by_stream.get(origin.stream)
             whole_shape = (shape.whole_shape or shape) if shape is not None else None
             if whole_shape is None or whole_shape.paths_with_unlisted_descendants:
                 return None
             length = len(origin.path)
-            lengths = (len(path) - length for path in whole_shape.kinds if path[:length] == origin.path)
+            lengths = (len(path) - length for path in whole_shape.value_kinds_by_path if path[:length] == origin.path)
             max_depth = max(max_depth, max(lengths, default=0))
         return max_depth
 
@@ -171,11 +171,15 @@ class RecordingShapeReader(msgspec.Struct):
         return tuple(sorted(matching, key=lambda key: (key != name, key.lower() != name.lower(), key)))
 
     def _is_unseen_origin(self, origin: ValueOrigin) -> bool:
-        shape = self.shapes.get(origin.stream)
-        return shape is not None and origin.path not in shape.kinds and not shape.may_have_unlisted_path(origin.path)
+        shape = self.shapes_by_stream.get(origin.stream)
+        return (
+            shape is not None
+            and origin.path not in shape.value_kinds_by_path
+            and not shape.may_have_unlisted_path(origin.path)
+        )
 
     def _find_nearest_path(self, origin: ValueOrigin) -> str | None:
-        shape = self.shapes.get(origin.stream)
+        shape = self.shapes_by_stream.get(origin.stream)
         if shape is None or not origin.path:
             return None
         last_step = origin.path[-1].lower()
@@ -192,17 +196,17 @@ class RecordingShapeReader(msgspec.Struct):
         return ".".join(step for step in closest_path if step != ARRAY_ELEMENT_STEP) if closest_path else None
 
     def _child_keys(self, origin: ValueOrigin) -> tuple[str, ...]:
-        shape = self.shapes.get(origin.stream)
-        return _child_keys_by_path(shape.kinds).get(origin.path, ()) if shape is not None else ()
+        shape = self.shapes_by_stream.get(origin.stream)
+        return _child_keys_by_path(shape.value_kinds_by_path).get(origin.path, ()) if shape is not None else ()
 
 
-def _similar_paths(shape: Shape, root: str, last_step: str) -> Iterator[tuple[str, EventPath]]:
+def _similar_paths(shape: EventShape, root: str, last_step: str) -> Iterator[tuple[str, EventPath]]:
     """Yield the paths below the column `root` whose last step may be similar to `last_step`, each with its last step.
 
     Senders choose the keys, so there may be many paths. Most are excluded quickly, by the first letter and length of
     their last step.
     """
-    for path in shape.kinds:
+    for path in shape.value_kinds_by_path:
         name = path[-1].lower() if len(path) > 1 and path[0] == root else ""
         is_similar = name.startswith(last_step) or abs(len(name) - len(last_step)) <= _MAX_SIMILAR_KEY_LENGTH_DIFFERENCE
         if name[:1] == last_step[:1] and is_similar and _UNQUOTED_KEY_PATTERN.fullmatch(name):
@@ -226,7 +230,7 @@ def join_lineages(lineages: Iterable[Lineage]) -> Lineage:
     return Lineage(origins=frozenset(origin for lineage in lineages for origin in lineage.origins))
 
 
-def are_lookups_valid(shape_lookups: ShapeLookups, shapes: Mapping[str, Shape]) -> bool:
+def are_lookups_valid(shape_lookups: ShapeLookups, shapes: Mapping[str, EventShape]) -> bool:
     """Return whether all recorded lookups give the same results in `shapes`, so that the statement is still valid."""
     records = RecordingShapeReader(shapes)
     return all(getattr(records, method)(*arguments) == result for (method, arguments), result in shape_lookups.items())

@@ -37,7 +37,7 @@ class Lineage(msgspec.Struct, frozen=True):
 NO_LINEAGE = Lineage()
 
 
-class Field(msgspec.Struct, frozen=True):
+class NamedExpression(msgspec.Struct, frozen=True):
     """A name and the expression to which it refers. `value` is copied wherever the name is used.
 
     If `has_duplicate_name` is set, another column has the same name, so only a star can refer to the field.
@@ -80,9 +80,9 @@ class Relation(msgspec.Struct):
     """
 
     name: str
-    fields: dict[str, Field] = msgspec.field(default_factory=dict)
-    unnested_element: Field | None = None
-    extra_keys_object: Field | None = None
+    columns_by_name: dict[str, NamedExpression] = msgspec.field(default_factory=dict)
+    unnested_element: NamedExpression | None = None
+    extra_keys_object: NamedExpression | None = None
     qualified_name: str = ""
 
     @property
@@ -98,7 +98,7 @@ class MergedColumn(msgspec.Struct, frozen=True):
     of the relation with the index `following_relation_index`.
     """
 
-    column: Field
+    column: NamedExpression
     merged_relation_names: frozenset[str]
     following_relation_index: int
 
@@ -114,14 +114,14 @@ class Scope(msgspec.Struct):
         lower = name.lower()
         return next((relation for relation in self.relations if lower in relation.qualifiers), None)
 
-    def find_columns(self, name: str) -> list[tuple[Relation, Field]]:
+    def find_columns(self, name: str) -> list[tuple[Relation, NamedExpression]]:
         """Return the columns of this name with their relations; a merged column is listed with its first relation."""
         lower = name.lower()
-        matches: list[tuple[Relation, Field]] = []
+        matches: list[tuple[Relation, NamedExpression]] = []
         returned_ids: set[int] = set()
         for relation in self.relations:
             merged = self.find_merged_column(relation, lower)
-            column = relation.fields.get(lower) if merged is None else merged.column
+            column = relation.columns_by_name.get(lower) if merged is None else merged.column
             if column is not None and id(merged) not in returned_ids:
                 matches.append((relation, column))
             returned_ids.update([id(merged)] if merged is not None else [])

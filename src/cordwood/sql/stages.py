@@ -15,7 +15,7 @@ from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.definitions import Parameter
 from cordwood.model.event import EventPath
 from cordwood.model.redaction import RedactMode
-from cordwood.sql.paging import Paging
+from cordwood.sql.paging import PagingMethod
 from cordwood.sql.plan import EventRange, MergeAggregate, Plan, TimeComparison
 from cordwood.sql.tree_printer import PrintedTree
 
@@ -28,34 +28,35 @@ class ParsedQuery(msgspec.Struct, frozen=True):
     """The tree that the parser made of a query's text, with positions in the text. It has not been checked yet."""
 
     tree: exp.Expr
-    text: str
+    query_text: str
 
 
 class AdmittedTree(msgspec.Struct, frozen=True):
     """The tree of a single read-only query that contains only permitted nodes and functions."""
 
     tree: exp.Expr
-    text: str
+    query_text: str
     sub_queries: tuple[str, ...] = ()
 
 
 class ResolvedQuery(msgspec.Struct, frozen=True):
     """A query in which all names are resolved to columns, paths of events, or typed slots, and expressions have types.
 
-    If `redaction` is set, raw texts of events occur only in the answer's columns `raw_column_indexes`, and the engine
-    must redact these columns on output. The tree assumes that the paths `textless_paths` in events hold no texts. The
-    caller that runs the statement must check that this is still true at the time of the answer. If `is_followed_query`
-    is set, the query can run on newly arrived events alone. `is_saved_query` is not set for a query that a caller
-    wrote. Only a saved query may be answered from stored partial answers, each of which covers one block of events.
+    If `redaction` is set, raw texts of events occur only in the answer's columns `unredacted_column_indexes`, and the
+    engine must redact these columns on output. The tree assumes that the paths `textless_paths` in events hold no
+    texts. The caller that runs the statement must check that this is still true at the time of the answer. If
+    `is_followed_query` is set, the query can run on newly arrived events alone. `is_saved_query` is not set for a query
+    that a caller wrote. Only a saved query may be answered from stored partial answers, each of which covers one block
+    of events.
     """
 
     tree: exp.Expr
-    text: str
+    query_text: str
     sub_queries: tuple[str, ...] = ()
     unseen_paths: tuple[str, ...] = ()
     streams: tuple[str, ...] = ()
-    redaction: RedactMode | None = None
-    raw_column_indexes: tuple[int, ...] = ()
+    redact_mode: RedactMode | None = None
+    unredacted_column_indexes: tuple[int, ...] = ()
     textless_paths: tuple[tuple[str, EventPath], ...] = ()
     shape_lookups: ShapeLookups = msgspec.field(default_factory=dict)
     is_followed_query: bool = False
@@ -73,7 +74,7 @@ class AttributeMapColumn(msgspec.Struct, frozen=True, tag=True):
     metadata_position: int
     extras_position: int
     project_position: int
-    levels: int
+    flattened_level_count: int
 
 
 class IsoTimeColumn(msgspec.Struct, frozen=True, tag=True):
@@ -100,10 +101,10 @@ class PartialAnswerTrees(msgspec.Struct, frozen=True):
 
     stream: str
     merge_aggregates: tuple[MergeAggregate, ...]
-    comparisons: tuple[TimeComparison, ...]
+    time_bound_comparisons: tuple[TimeComparison, ...]
     bounds_tree: exp.Expr | None
     blocks_tree: exp.Expr
-    variants: tuple[VariantTree, ...]
+    variant_trees: tuple[VariantTree, ...]
 
 
 class LoweredQuery(msgspec.Struct, frozen=True):
@@ -114,13 +115,13 @@ class LoweredQuery(msgspec.Struct, frozen=True):
     """
 
     tree: exp.Expr
-    resolved: ResolvedQuery
+    resolved_query: ResolvedQuery
     variant_trees: tuple[VariantTree, ...] = ()
-    completions: tuple[ComputedColumn, ...] = ()
+    computed_columns: tuple[ComputedColumn, ...] = ()
     partial_answer_trees: PartialAnswerTrees | None = None
 
 
-class Slot(msgspec.Struct, frozen=True):
+class ParameterSlot(msgspec.Struct, frozen=True):
     """A placeholder for a value that is bound at each call: the value of a parameter, or the time of the call.
 
     Declared parameters that the statement does not read (`is_read` is False) are validated, but not bound.
@@ -144,19 +145,19 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
     """
 
     plan: Plan
-    slots: tuple[Slot, ...]
+    slots: tuple[ParameterSlot, ...]
     sub_queries: tuple[str, ...]
     streams: tuple[str, ...]
     unseen_paths: tuple[str, ...] = ()
     column_names: tuple[str, ...] = ()
     column_types: tuple[Datatype | None, ...] = ()
     notices: tuple[str, ...] = ()
-    redaction: RedactMode | None = None
-    raw_column_indexes: tuple[int, ...] = ()
+    redact_mode: RedactMode | None = None
+    unredacted_column_indexes: tuple[int, ...] = ()
     textless_paths: tuple[tuple[str, EventPath], ...] = ()
     row_limit: int | None = None
-    completions: tuple[ComputedColumn, ...] = ()
-    paging: Paging | None = None
+    computed_columns: tuple[ComputedColumn, ...] = ()
+    paging: PagingMethod | None = None
     pages_on_request: bool = False
     shape_lookups: ShapeLookups = msgspec.field(default_factory=dict)
 
@@ -198,8 +199,8 @@ class StreamTable(msgspec.Struct, frozen=True):
     `columns` are its columns by SQL name; the column named `extras` has the top-level keys that are not columns.
     """
 
-    table: str
-    columns: Mapping[str, Kind]
+    table_name: str
+    kind_by_column: Mapping[str, Kind]
     extras_column: str
 
 
@@ -217,7 +218,7 @@ _KIND_BY_STREAM_COLUMN: Final = {
 
 def table_named_as_stream(stream: str) -> StreamTable:
     """Return a table with the name of the stream. The name is not quoted here, because the printer quotes it."""
-    return StreamTable(table=stream, columns=_KIND_BY_STREAM_COLUMN, extras_column="extras")
+    return StreamTable(table_name=stream, kind_by_column=_KIND_BY_STREAM_COLUMN, extras_column="extras")
 
 
 class Target(Protocol):
@@ -234,5 +235,5 @@ class Target(Protocol):
         Mutates the tree rather than copying it, because a copy costs as much as lowering.
         """
 
-    def print(self, tree: exp.Expr) -> PrintedTree:
+    def print_lowered_tree(self, tree: exp.Expr) -> PrintedTree:
         """Print a lowered tree, with slots as this engine's parameters. Mutates the tree."""

@@ -6,7 +6,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import Kind
-from cordwood.model.event import ARRAY_ELEMENT_STEP, EventPath, Shape, ValueKind
+from cordwood.model.event import ARRAY_ELEMENT_STEP, EventPath, EventShape, ValueKind
 from cordwood.sql.admit import admit_query
 from cordwood.sql.datatypes import kind_of
 from cordwood.sql.nodes import outermost_select
@@ -35,7 +35,7 @@ class SubQuerySchema(msgspec.Struct, frozen=True):
     columns: tuple[SubQueryColumn, ...]
 
 
-ShapesByStream = Mapping[str, Shape]
+ShapesByStream = Mapping[str, EventShape]
 
 
 def describe_sub_queries(
@@ -70,7 +70,7 @@ def _field_kinds_by_path(lineage: Lineage, shapes: ShapesByStream) -> ValueKinds
     """
     fields: dict[EventPath, frozenset[ValueKind]] = {}
     for origin in lineage.origins:
-        for path, kinds in shapes.get(origin.stream, Shape()).kinds.items():
+        for path, kinds in shapes.get(origin.stream, EventShape()).value_kinds_by_path.items():
             if path[: len(origin.path)] == origin.path:
                 field_path = tuple(step for step in path[len(origin.path) :] if step != ARRAY_ELEMENT_STEP)
                 fields[field_path] = fields.get(field_path, frozenset()) | kinds

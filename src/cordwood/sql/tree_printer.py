@@ -147,10 +147,10 @@ class TokenizedSql:
     """
 
     def __init__(self, tree: exp.Expr, printer: Printer, quoting: SqlQuoting) -> None:
-        self._printer = printer
-        self._quoting = quoting
+        self._print_node = printer
+        self._sql_quoting = quoting
         self._print_serial_number = next(_print_serial_number_counter)
-        self._number_by_part: dict[_TokenPart, int] = {}
+        self._token_number_by_part: dict[_TokenPart, int] = {}
         self._printed_slot_names: set[str] = set()
         self._printed_characters = 0
         # The nodes that hold text that is already printed, by object id. This mapping keeps them alive, because Python
@@ -164,7 +164,7 @@ class TokenizedSql:
         `text` is the tokenized SQL, to which the caller may have added SQL of its own.
         """
         self._printed_slot_names, self._printed_characters = set(), 0
-        segments = self._split_segments(text, list(self._number_by_part))
+        segments = self._split_segments(text, list(self._token_number_by_part))
         return PrintedTree(segments, frozenset(self._printed_slot_names))
 
     def _split_segments(self, text: str, parts: Sequence[_TokenPart]) -> SqlSegments:
@@ -200,18 +200,19 @@ class TokenizedSql:
     def _check_no_token_is_quoted(self, text: str) -> None:
         """Raise ValueError for a token in quotes or in a comment, where the SQL that replaces it would be wrong."""
         if any(
-            _PLACEHOLDER_TOKEN_PREFIX in match[0] for match in self._quoting.quoted_or_comment_pattern.finditer(text)
+            _PLACEHOLDER_TOKEN_PREFIX in match[0]
+            for match in self._sql_quoting.quoted_or_comment_pattern.finditer(text)
         ):
             raise ValueError("a part is quoted")
 
     def _part_sql(self, part: _NamePart | _TextPart | _SlotPart | _VerbatimPart | bytes) -> str:
         if isinstance(part, _NamePart):
-            return self._quoting.quote_name(part.name)
+            return self._sql_quoting.quote_name(part.name)
         if isinstance(part, _TextPart):
-            return self._quoting.quote_text(part.text)
+            return self._sql_quoting.quote_text(part.text)
         if isinstance(part, (_SlotPart, _VerbatimPart)):
             return part.sql
-        return self._quoting.quote_bytes(part)
+        return self._sql_quoting.quote_bytes(part)
 
     def _print_tokenized(self, tree: exp.Expr) -> str:
         """Return the SQL of a tree with placeholder tokens. A node that is a part of two fragments is printed twice."""
@@ -227,7 +228,7 @@ class TokenizedSql:
                 printed = exp.Var(this=special if is_operand else f"({special})")
                 self._printed_nodes_by_id[id(printed)] = printed
                 replace_node(node, printed)
-        sql = self._printer(tree)
+        sql = self._print_node(tree)
         charge_characters(len(sql))
         return sql
 
@@ -246,12 +247,14 @@ class TokenizedSql:
         """Return the name, text, slot or bytes that a placeholder token replaces; None for any other node."""
         if isinstance(node, exp.Identifier):
             return _NamePart(
-                node.name if node.meta_get(VERBATIM_NAME_METADATA_KEY) else self._quoting.encode_identifier(node.name)
+                node.name
+                if node.meta_get(VERBATIM_NAME_METADATA_KEY)
+                else self._sql_quoting.encode_identifier(node.name)
             )
         if isinstance(node, exp.Literal):
             return _TextPart(node.this)
         if isinstance(node, exp.Parameter):
-            return _SlotPart(_require_word(node.name), self._quoting.parameter_placeholder(node))
+            return _SlotPart(_require_word(node.name), self._sql_quoting.parameter_placeholder(node))
         return node.this.encode("latin-1") if isinstance(node, exp.ByteString) else None
 
     def _print_plan_node(self, node: exp.Anonymous) -> str | None:
@@ -274,7 +277,7 @@ class TokenizedSql:
         return printed if self._is_single_operand(printed) else f"({printed})"
 
     def _token_for(self, part: _TokenPart) -> str:
-        return f"{_PLACEHOLDER_TOKEN_PREFIX}{self._print_serial_number}_{self._number_by_part.setdefault(part, len(self._number_by_part))}_"
+        return f"{_PLACEHOLDER_TOKEN_PREFIX}{self._print_serial_number}_{self._token_number_by_part.setdefault(part, len(self._token_number_by_part))}_"
 
     def _fill_template(self, node: exp.Expr) -> str:
         segments = split_template(fragment_template(node))
@@ -298,7 +301,7 @@ class TokenizedSql:
         return text if needs_no_parentheses else f"({text})"
 
     def _is_single_operand(self, text: str) -> bool:
-        return is_single_operand(text, self._quoting.quoted_or_comment_pattern)
+        return is_single_operand(text, self._sql_quoting.quoted_or_comment_pattern)
 
 
 def _prints_own_children(node: exp.Expr) -> bool:

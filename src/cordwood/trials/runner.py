@@ -25,7 +25,7 @@ from cordwood.trials.test_page import (
     CaseData,
     CaseOutcome,
     EndpointTestCase,
-    Replacement,
+    TextReplacement,
     apply_replacements,
     case_call,
     case_data,
@@ -43,17 +43,17 @@ _SHIPPED_ENDPOINTS_FOLDER = "cordwood/endpoints"
 class CasePage(msgspec.Struct, frozen=True):
     """A page of tests. `file` is the name of the page in reports, and `path` is its location."""
 
-    file: str
+    display_path: str
     path: Path
 
     @property
     def endpoint_file(self) -> str:
-        return self.file.removesuffix(TEST_PAGE_PATTERN[1:]) + ".sql"
+        return self.display_path.removesuffix(TEST_PAGE_PATTERN[1:]) + ".sql"
 
     @property
     def alert_file(self) -> str:
         """The name that the alert file for this page would have. There need not be such a file."""
-        return self.file.removesuffix(TEST_PAGE_PATTERN[1:]) + ".toml"
+        return self.display_path.removesuffix(TEST_PAGE_PATTERN[1:]) + ".toml"
 
 
 class CaseResult(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ class CaseResult(msgspec.Struct, frozen=True):
     case: EndpointTestCase
     actual_outcome: CaseOutcome
     differences: Sequence[str]
-    seconds: float
+    duration_seconds: float
 
     @property
     def passed(self) -> bool:
@@ -104,14 +104,14 @@ class _TestSubject(msgspec.Struct, frozen=True):
     """
 
     endpoint_id: UUID
-    alert: str | None
+    alert_name: str | None
 
 
 def _run_page(settings: Settings, page: CasePage, subject: _TestSubject) -> Iterator[CaseResult]:
     # The engines for one page are closed before the engines for the next page are opened.
     with ExitStack() as stack:
         services = _CaseServices(settings, stack)
-        for case in read_cases(page.file, _read_page(page)):
+        for case in read_cases(page.display_path, _read_page(page)):
             yield _run_case(page, case, services, subject)
 
 
@@ -135,12 +135,12 @@ class _CaseServices:
     def __init__(self, settings: Settings, stack: ExitStack) -> None:
         self._settings = settings
         self._exit_stack = stack
-        self._services: dict[CaseData, InProcessApp] = {}
+        self._service_by_case_data: dict[CaseData, InProcessApp] = {}
 
     def service_for(self, case: EndpointTestCase, data: CaseData) -> InProcessApp:
-        if data not in self._services:
-            self._services[data] = self._open_service(case, data)
-        return self._services[data]
+        if data not in self._service_by_case_data:
+            self._service_by_case_data[data] = self._open_service(case, data)
+        return self._service_by_case_data[data]
 
     def _open_service(self, case: EndpointTestCase, data: CaseData) -> InProcessApp:
         folder = self._exit_stack.enter_context(tempfile.TemporaryDirectory(prefix="cordwood-test-"))
@@ -148,7 +148,7 @@ class _CaseServices:
         settings = msgspec.structs.replace(self._settings, serve=serve)
         settings = self._exit_stack.enter_context(_settings_with_empty_store(settings))
         service = self._exit_stack.enter_context(open_in_process_app(settings, lambda: data.now_us))
-        for stream, events in data.events:
+        for stream, events in data.events_by_stream:
             _send_events(case, service, stream, events)
         return service
 
@@ -179,18 +179,18 @@ def _isolated_settings(settings: Settings, engine: str) -> Settings:
 def _subject_of_page(page: CasePage, contents: CatalogContents) -> _TestSubject:
     alert = next((alert for alert in contents.alerts if alert.file == page.alert_file), None)
     for endpoint in contents.endpoints:
-        if endpoint.file == page.endpoint_file or (alert is not None and endpoint.name == alert.endpoint):
+        if endpoint.file == page.endpoint_file or (alert is not None and endpoint.name == alert.endpoint_name):
             own = alert or endpoint.alert
             return _TestSubject(endpoint.id, own.name if own is not None else None)
     hint = "A test page is beside its endpoint's file: my.endpoint.sql, my.endpoint.test.md."
-    raise BadTestPage(f"There is no endpoint in {page.endpoint_file}.", hint=hint, span=Span(1, 1, page.file))
+    raise BadTestPage(f"There is no endpoint in {page.endpoint_file}.", hint=hint, span=Span(1, 1, page.display_path))
 
 
 def _read_page(page: CasePage) -> str:
     try:
         return page.path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
-        raise BadTestPage(f"The page cannot be read: {problem}.", span=Span(1, 1, page.file)) from problem
+        raise BadTestPage(f"The page cannot be read: {problem}.", span=Span(1, 1, page.display_path)) from problem
 
 
 def _run_case(page: CasePage, case: EndpointTestCase, services: _CaseServices, subject: _TestSubject) -> CaseResult:
@@ -205,8 +205,8 @@ def _run_case(page: CasePage, case: EndpointTestCase, services: _CaseServices, s
 
 def _send_call(service: InProcessApp, endpoint_id: UUID, call: CaseCall) -> CaseOutcome:
     headers = {"content-type": "application/json", "accept": "application/json"}
-    if call.redact is not None:
-        headers["lf-endpoint-redact-pii"] = call.redact
+    if call.redact_header is not None:
+        headers["lf-endpoint-redact-pii"] = call.redact_header
     body = msgspec.json.encode(call.parameter_texts)
     status, _, answer = service.send("POST", f"/api/endpoints/query/{endpoint_id}", body, headers)
     return outcome_of_query(status, answer)
@@ -214,9 +214,9 @@ def _send_call(service: InProcessApp, endpoint_id: UUID, call: CaseCall) -> Case
 
 def _preview_alert(case: EndpointTestCase, service: InProcessApp, subject: _TestSubject) -> CaseOutcome:
     """Evaluate the alert that the page tests, at the time that the case sets."""
-    if subject.alert is None:
+    if subject.alert_name is None:
         raise case.fault_at("The endpoint of this page has no alert.", case.expected_fence, "Write an [alert] table.")
-    status, _, answer = service.send("GET", f"/api/alerts/{quote(subject.alert, safe='')}/preview", b"", {})
+    status, _, answer = service.send("GET", f"/api/alerts/{quote(subject.alert_name, safe='')}/preview", b"", {})
     return outcome_of_alert(status, answer)
 
 
@@ -236,18 +236,18 @@ def _send_events(case: EndpointTestCase, service: InProcessApp, stream: str, eve
         raise case.fault_at(f"{stream} does not take its event {first_reason['index'] + 1}: {first_reason['reason']}")
 
 
-def _expected_fence_replacement(trial: CaseResult) -> Replacement:
+def _expected_fence_replacement(trial: CaseResult) -> TextReplacement:
     expected = trial.case.expected_fence
     fence = trial.actual_outcome.fence_text(expected)
     if expected is None:
-        return Replacement(trial.case.end, trial.case.end, f"\n\n{fence.rstrip()}")
-    return Replacement(expected.start, expected.end, fence)
+        return TextReplacement(trial.case.end_offset, trial.case.end_offset, f"\n\n{fence.rstrip()}")
+    return TextReplacement(expected.start_offset, expected.end_offset, fence)
 
 
 def case_report(trial: CaseResult) -> str:
     """Return the report of one case: a line with the result and, if the case failed, the differences."""
     verdict = "ok    " if trial.passed else "FAILED"
-    head = f"{verdict} {trial.page.file}:{trial.case.line} {trial.case.title} ({trial.seconds * 1000:.0f} ms)"
+    head = f"{verdict} {trial.page.display_path}:{trial.case.line} {trial.case.title} ({trial.duration_seconds * 1000:.0f} ms)"
     return "\n".join([head, *(f"       {line}" for line in trial.differences)])
 
 
@@ -260,9 +260,9 @@ def results_summary(trials: Sequence[CaseResult], seconds: float) -> str:
 def junit_xml(trials: Sequence[CaseResult], seconds: float) -> str:
     """Return the results as JUnit XML, with one test suite for each page."""
     root = ET.Element("testsuites", {"name": "cordwood", "time": f"{seconds:.3f}", **_junit_counts(trials)})
-    for file in dict.fromkeys(trial.page.file for trial in trials):
-        file_trials = [trial for trial in trials if trial.page.file == file]
-        taken = sum(trial.seconds for trial in file_trials)
+    for file in dict.fromkeys(trial.page.display_path for trial in trials):
+        file_trials = [trial for trial in trials if trial.page.display_path == file]
+        taken = sum(trial.duration_seconds for trial in file_trials)
         attributes = {"name": file, "time": f"{taken:.3f}", "errors": "0", **_junit_counts(file_trials)}
         suite = ET.SubElement(root, "testsuite", attributes)
         for trial in file_trials:
@@ -272,8 +272,12 @@ def junit_xml(trials: Sequence[CaseResult], seconds: float) -> str:
 
 
 def _add_case(suite: ET.Element, trial: CaseResult) -> None:
-    attributes = {"classname": trial.page.file, "name": trial.case.title, "time": f"{trial.seconds:.3f}"}
-    location = {"file": trial.page.file, "line": str(trial.case.line)}
+    attributes = {
+        "classname": trial.page.display_path,
+        "name": trial.case.title,
+        "time": f"{trial.duration_seconds:.3f}",
+    }
+    location = {"file": trial.page.display_path, "line": str(trial.case.line)}
     case = ET.SubElement(suite, "testcase", {**attributes, **location})
     if not trial.passed:
         failure = ET.SubElement(case, "failure", message="The answer differs.")

@@ -24,7 +24,7 @@ DEFAULT_CLOCK = "2024-01-01T00:00:00Z"
 REDACT_HEADERS_BY_OPTION = {"redact": "true", "redact=true": "true", "redact=false": "false"}
 
 
-class Fence(msgspec.Struct, frozen=True):
+class FencedBlock(msgspec.Struct, frozen=True):
     """A fenced code block of a page: ```, its kind and its options, and then its text.
 
     `start` and `end` are the offsets of the block in the page.
@@ -34,8 +34,8 @@ class Fence(msgspec.Struct, frozen=True):
     options: tuple[str, ...]
     text: str
     line: int
-    start: int
-    end: int
+    start_offset: int
+    end_offset: int
 
 
 class EndpointTestCase(msgspec.Struct, frozen=True):
@@ -47,13 +47,13 @@ class EndpointTestCase(msgspec.Struct, frozen=True):
     file: str
     title: str
     line: int
-    fences: tuple[Fence, ...]
-    end: int
+    fences: tuple[FencedBlock, ...]
+    end_offset: int
 
-    def fences_of_kind(self, kind: str) -> list[Fence]:
+    def fences_of_kind(self, kind: str) -> list[FencedBlock]:
         return [fence for fence in self.fences if fence.kind == kind]
 
-    def last_fence(self, kind: str) -> Fence | None:
+    def last_fence(self, kind: str) -> FencedBlock | None:
         """Return the last fence of this kind, or None.
 
         Fences that belong to every case come first, so a fence of the case itself overrides them.
@@ -62,18 +62,18 @@ class EndpointTestCase(msgspec.Struct, frozen=True):
         return fences[-1] if fences else None
 
     @property
-    def expected_fence(self) -> Fence | None:
+    def expected_fence(self) -> FencedBlock | None:
         return next((fence for fence in self.fences if fence.kind in EXPECTED_FENCE_KINDS), None)
 
-    def fault_at(self, message: str, fence: Fence | None = None, hint: str | None = None) -> BadTestPage:
+    def fault_at(self, message: str, fence: FencedBlock | None = None, hint: str | None = None) -> BadTestPage:
         return BadTestPage(message, hint=hint, span=Span(fence.line if fence else self.line, 1, self.file))
 
 
-class Replacement(msgspec.Struct, frozen=True):
+class TextReplacement(msgspec.Struct, frozen=True):
     """A range of offsets in a page, and the text to put in its place."""
 
-    start: int
-    end: int
+    start_offset: int
+    end_offset: int
     text: str
 
 
@@ -85,19 +85,19 @@ def read_cases(file: str, text: str) -> list[EndpointTestCase]:
         hint = "Begin each case with a line like: ## what must happen"
         raise BadTestPage("The page has no case.", hint=hint, span=Span(1, 1, file))
     _check_fences_closed(file, text, fences)
-    shared = tuple(fence for fence in fences if fence.start < headings[0].start())
+    shared = tuple(fence for fence in fences if fence.start_offset < headings[0].start())
     _check_shared_fences(file, shared)
     ends = [match.start() for match in headings[1:]] + [len(text)]
     return [_read_case(file, text, heading, end, (shared, fences)) for heading, end in zip(headings, ends, strict=True)]
 
 
-def apply_replacements(text: str, replacements: Iterable[Replacement]) -> str:
+def apply_replacements(text: str, replacements: Iterable[TextReplacement]) -> str:
     """Return the text with all replacements made.
 
     The last range is replaced first, so that the offsets of the other ranges stay valid.
     """
-    for replacement in sorted(replacements, key=lambda replacement: -replacement.start):
-        text = text[: replacement.start] + replacement.text + text[replacement.end :]
+    for replacement in sorted(replacements, key=lambda replacement: -replacement.start_offset):
+        text = text[: replacement.start_offset] + replacement.text + text[replacement.end_offset :]
     return text
 
 
@@ -106,10 +106,14 @@ def format_fence(head: str, text: str) -> str:
 
 
 def _read_case(
-    file: str, text: str, heading: "re.Match[str]", end: int, page_fences: tuple[tuple[Fence, ...], list[Fence]]
+    file: str,
+    text: str,
+    heading: "re.Match[str]",
+    end: int,
+    page_fences: tuple[tuple[FencedBlock, ...], list[FencedBlock]],
 ) -> EndpointTestCase:
     shared, fences = page_fences
-    case_fences = tuple(fence for fence in fences if heading.end() <= fence.start < end)
+    case_fences = tuple(fence for fence in fences if heading.end() <= fence.start_offset < end)
     body_end = len(text[:end].rstrip())
     case = EndpointTestCase(
         file, heading[1].strip(), _line_number(text, heading.start()), shared + case_fences, body_end
@@ -126,7 +130,7 @@ def _check_case(case: EndpointTestCase) -> None:
         raise case.fault_at("A call has sql or lql, not both.", case.last_fence(LQL))
 
 
-def _check_shared_fences(file: str, shared: Iterable[Fence]) -> None:
+def _check_shared_fences(file: str, shared: Iterable[FencedBlock]) -> None:
     for fence in shared:
         if fence.kind in EXPECTED_FENCE_KINDS:
             raise BadTestPage(
@@ -134,42 +138,42 @@ def _check_shared_fences(file: str, shared: Iterable[Fence]) -> None:
             )
 
 
-def _check_fences_closed(file: str, text: str, fences: Iterable[Fence]) -> None:
+def _check_fences_closed(file: str, text: str, fences: Iterable[FencedBlock]) -> None:
     """Raise BadTestPage if a fence is not closed. The regular expression for fences does not find such a fence."""
     for mark in _FENCE_DELIMITER_PATTERN.finditer(text):
         if not _is_inside_fence(mark.start(), fences):
             raise BadTestPage("This fence is not closed.", span=Span(_line_number(text, mark.start()), 1, file))
 
 
-def _read_fence(match: "re.Match[str]", text: str, file: str) -> Fence:
+def _read_fence(match: "re.Match[str]", text: str, file: str) -> FencedBlock:
     line = _line_number(text, match.start())
     kinds = (*INPUT_FENCE_KINDS, *EXPECTED_FENCE_KINDS)
     if match[1] not in kinds:
         hint = did_you_mean(match[1], kinds) or f"There are: {', '.join(kinds)}."
         raise BadTestPage(f"A fence of the kind {match[1]!r} is unknown.", hint=hint, span=Span(line, 1, file))
-    return Fence(match[1], tuple(match[2].split()), match[3].rstrip("\n"), line, match.start(), match.end())
+    return FencedBlock(match[1], tuple(match[2].split()), match[3].rstrip("\n"), line, match.start(), match.end())
 
 
 def _line_number(text: str, offset: int) -> int:
     return text.count("\n", 0, offset) + 1
 
 
-def _is_inside_fence(offset: int, fences: Iterable[Fence]) -> bool:
-    return any(fence.start <= offset < fence.end for fence in fences)
+def _is_inside_fence(offset: int, fences: Iterable[FencedBlock]) -> bool:
+    return any(fence.start_offset <= offset < fence.end_offset for fence in fences)
 
 
 class CaseData(msgspec.Struct, frozen=True):
     """The data of a case: the current time, and the events by stream. Cases with equal data share an engine."""
 
     now_us: int
-    events: tuple[tuple[str, tuple[bytes, ...]], ...]
+    events_by_stream: tuple[tuple[str, tuple[bytes, ...]], ...]
 
 
 class CaseCall(msgspec.Struct, frozen=True):
     """A request to the endpoint. `parameter_texts` has its parameters and its sandbox query, by name."""
 
     parameter_texts: Mapping[str, str]
-    redact: str | None = None
+    redact_header: str | None = None
 
 
 def case_data(case: EndpointTestCase) -> CaseData:
@@ -200,13 +204,13 @@ def _read_clock_us(case: EndpointTestCase) -> int:
     return int(moment.timestamp()) * 1_000_000 + moment.microsecond
 
 
-def _stream_name(case: EndpointTestCase, fence: Fence) -> str:
+def _stream_name(case: EndpointTestCase, fence: FencedBlock) -> str:
     if len(fence.options) != 1:
         raise case.fault_at("Events are for one stream.", fence, "Name it: ```events cloudflare.logs.prod")
     return fence.options[0]
 
 
-def _read_events(case: EndpointTestCase, fence: Fence) -> tuple[bytes, ...]:
+def _read_events(case: EndpointTestCase, fence: FencedBlock) -> tuple[bytes, ...]:
     """Return the events in a fence, which has either one event on each line or a JSON list of events."""
     try:
         if fence.text.lstrip().startswith("["):
@@ -222,7 +226,7 @@ def _encode_compact_json(event: object) -> bytes:
     return msgspec.json.encode(event)
 
 
-def _read_parameters(case: EndpointTestCase, call: Fence) -> Mapping[str, str]:
+def _read_parameters(case: EndpointTestCase, call: FencedBlock) -> Mapping[str, str]:
     try:
         tables = tomllib.loads(call.text)
     except tomllib.TOMLDecodeError as problem:
@@ -232,7 +236,7 @@ def _read_parameters(case: EndpointTestCase, call: Fence) -> Mapping[str, str]:
     return {name: _parameter_text(case, call, name, value) for name, value in tables.items()}
 
 
-def _parameter_text(case: EndpointTestCase, call: Fence, name: str, value: object) -> str:
+def _parameter_text(case: EndpointTestCase, call: FencedBlock, name: str, value: object) -> str:
     """Return a parameter's TOML value as the text that a query string would have for it."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -243,7 +247,7 @@ def _parameter_text(case: EndpointTestCase, call: Fence, name: str, value: objec
     raise case.fault_at(f"The parameter {name} is a list or a table; it must be one value.", call)
 
 
-def _redact_header(case: EndpointTestCase, call: Fence) -> str | None:
+def _redact_header(case: EndpointTestCase, call: FencedBlock) -> str | None:
     for note in call.options:
         if note not in REDACT_HEADERS_BY_OPTION:
             raise case.fault_at(f"{note!r} is not an option of call.", call, "There is: redact, redact=false.")
@@ -282,7 +286,7 @@ class CaseOutcome(msgspec.Struct, frozen=True):
     fence_kind: str
     lines: tuple[str, ...]
 
-    def fence_text(self, expected: Fence | None) -> str:
+    def fence_text(self, expected: FencedBlock | None) -> str:
         """Return the text of the fence that expects this result.
 
         The fence for an error leaves out the message and the hint, because messages may change.
@@ -328,7 +332,7 @@ def compare_outcome(case: EndpointTestCase, actual: CaseOutcome) -> list[str]:
     )
 
 
-def _compare_rows(case: EndpointTestCase, expected: Fence, actual: CaseOutcome) -> list[str]:
+def _compare_rows(case: EndpointTestCase, expected: FencedBlock, actual: CaseOutcome) -> list[str]:
     expected_rows = [_canonical_row(line, case, expected) for line in expected.text.splitlines() if line.strip()]
     actual_rows = [_canonical_row(line, case, expected) for line in actual.lines]
     if UNORDERED_OPTION in expected.options:
@@ -336,7 +340,7 @@ def _compare_rows(case: EndpointTestCase, expected: Fence, actual: CaseOutcome) 
     return _diff(expected_rows, actual_rows)
 
 
-def _compare_refusals(expected: Fence, actual: CaseOutcome) -> list[str]:
+def _compare_refusals(expected: FencedBlock, actual: CaseOutcome) -> list[str]:
     """Return the differences between an expected and an actual error.
 
     The expected error needs only the status or the code. Its position, message and hint may be left out.
@@ -354,7 +358,7 @@ def _accepted_first_error_lines(head: str) -> set[str]:
     return {head, status, code, code_at, f"{status} {code}"}
 
 
-def _canonical_row(line: str, case: EndpointTestCase, fence: Fence) -> str:
+def _canonical_row(line: str, case: EndpointTestCase, fence: FencedBlock) -> str:
     """Return a row as JSON that does not depend on the order of keys or on white space."""
     try:
         return msgspec.json.encode(msgspec.json.decode(line), order="sorted").decode()

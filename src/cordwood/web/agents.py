@@ -13,7 +13,14 @@ from types import ModuleType
 import msgspec
 
 from cordwood.access import may_query
-from cordwood.agents.api import ApiCall, KeyPermissions, OnChunk, QueryableEndpoint, Reply, truncated_response_fault
+from cordwood.agents.api import (
+    ApiCall,
+    ApiResponse,
+    KeyPermissions,
+    OnChunk,
+    QueryableEndpoint,
+    truncated_response_fault,
+)
 from cordwood.catalog.definition_fields import LOGFLARE_LANGUAGE_BY_DIALECT
 from cordwood.errors import Fault, FeatureUnavailable
 from cordwood.ingest.limits import MemoryReservation
@@ -88,7 +95,7 @@ def _queryable_endpoint(endpoint: Endpoint, caller: Caller) -> QueryableEndpoint
         token=str(endpoint.id),
         description=endpoint.description,
         language=LOGFLARE_LANGUAGE_BY_DIALECT[endpoint.dialect],
-        sandboxable=endpoint.sandbox,
+        sandboxable=endpoint.accepts_sandbox_queries,
         max_limit=endpoint.max_rows,
         parameters=schema,
     )
@@ -149,28 +156,28 @@ class InProcessApi:
 
     def __init__(self, context: HandlerContext, key: str, caller: Caller, reservation: MemoryReservation) -> None:
         self.has_sent_request = False
-        self._reservation = reservation
-        self._context = context
-        self._key = key
+        self._memory_reservation = reservation
+        self._handler_context = context
+        self._api_key = key
         self._caller = caller
 
     async def fetch_permissions(self) -> KeyPermissions:
-        return create_key_permissions(self._caller, self._context.services().catalog.endpoints())
+        return create_key_permissions(self._caller, self._handler_context.services().catalog.endpoints())
 
-    async def send(self, call: ApiCall, on_chunk: OnChunk) -> Reply:
+    async def send(self, call: ApiCall, on_chunk: OnChunk) -> ApiResponse:
         self.has_sent_request = True
-        exchange = _InProcessRequest(call, on_chunk, self._reservation)
-        await exchange.run(self._context.dependencies.dispatch_request, self._asgi_scope(call))
+        exchange = _InProcessRequest(call, on_chunk, self._memory_reservation)
+        await exchange.run(self._handler_context.dependencies.dispatch_request, self._asgi_scope(call))
         if exchange.fault is not None:
             raise exchange.fault
-        return Reply(exchange.status, exchange.headers, bytes(exchange.error_body))
+        return ApiResponse(exchange.response_status, exchange.response_headers, bytes(exchange.error_body))
 
     def _asgi_scope(self, call: ApiCall) -> Scope:
-        request = self._context.request
+        request = self._handler_context.request
         path, _, query = call.path.partition("?")
         headers = {
             **call.headers,
-            "x-api-key": self._key,
+            "x-api-key": self._api_key,
             "x-request-id": request.id,
             "content-length": str(len(call.body)),
         }
@@ -195,16 +202,16 @@ class _InProcessRequest:
     """
 
     def __init__(self, call: ApiCall, on_chunk: OnChunk, reservation: MemoryReservation) -> None:
-        self.status = 0
+        self.response_status = 0
         self.fault: Fault | None = None
-        self.headers: list[tuple[str, str]] = []
+        self.response_headers: list[tuple[str, str]] = []
         self.error_body = bytearray()
-        self._body = call.body
+        self._request_body = call.body
         self._on_chunk = on_chunk
         self._is_request_body_read = False
         self._is_response_complete = False
         self._disconnected_event = asyncio.Event()
-        self._reservation = reservation
+        self._memory_reservation = reservation
         self._received_response_bytes = 0
 
     async def run(self, application: Application, scope: Scope) -> None:
@@ -216,20 +223,20 @@ class _InProcessRequest:
     async def _receive(self) -> Message:
         if not self._is_request_body_read:
             self._is_request_body_read = True
-            return {"type": "http.request", "body": self._body, "more_body": False}
+            return {"type": "http.request", "body": self._request_body, "more_body": False}
         await self._disconnected_event.wait()
         return {"type": "http.disconnect"}
 
     async def _send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.status = message["status"]
-            self.headers = [
+            self.response_status = message["status"]
+            self.response_headers = [
                 (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in message["headers"]
             ]
             return
         self._is_response_complete = not message.get("more_body", False)
         body: bytes = message.get("body", b"")
-        if self.status >= 400:
+        if self.response_status >= 400:
             self.error_body += body
         elif not self._disconnected_event.is_set() and not self._pass_on_chunk(body):
             self._disconnected_event.set()
@@ -239,7 +246,7 @@ class _InProcessRequest:
         self._received_response_bytes += len(chunk)
         try:
             if self._received_response_bytes > _API_CALL_MEMORY_RESERVATION_BYTES:
-                self._reservation.reserve(len(chunk))
+                self._memory_reservation.reserve(len(chunk))
         except Fault as fault:
             self.fault = fault
             return False

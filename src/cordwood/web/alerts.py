@@ -54,14 +54,14 @@ class SilenceRequest(msgspec.Struct, forbid_unknown_fields=True):
 async def list_alerts(request: Request, services: Services) -> Response:
     _require_unrestricted_caller(request, services)
     # Read the states in a thread, because an alert can have thousands of groups.
-    return await asyncio.to_thread(_alert_list_response, services.alerts)
+    return await asyncio.to_thread(_alert_list_response, services.alert_service)
 
 
 async def list_alert_history(request: Request, services: Services) -> Response:
     _, query = _require_unrestricted_caller(request, services)
     limit = parse_count_parameter(query.get("limit"), _LISTED_BY_DEFAULT, _MAX_LISTED)
     before = parse_count_parameter(query.get("before"), 2**53, 2**53, "before")
-    parts = services.alerts.components
+    parts = services.alert_service.components
     if parts is None:
         return no_store_json_response({"history": []})
     found = await asyncio.to_thread(parts.store.history, query.get("alert") or None, limit, before)
@@ -71,13 +71,13 @@ async def list_alert_history(request: Request, services: Services) -> Response:
 async def preview_alert(request: Request, services: Services, name: str) -> Response:
     """Evaluate an alert now, without storing or sending anything."""
     _require_unrestricted_caller(request, services)
-    alert = _find_alert(services.alerts, name)
-    verdicts, notice = await services.alerts.open_store().evaluator.preview(alert)
+    alert = _find_alert(services.alert_service, name)
+    verdicts, notice = await services.alert_service.open_store().evaluator.preview(alert)
     firing = [
         {
             "labels": dict(verdict.labels),
             "severity": alert.severity,
-            "text": verdict.text,
+            "text": verdict.alert_text,
             "value": _int_if_whole(verdict.value),
         }
         for verdict in verdicts
@@ -89,13 +89,16 @@ async def preview_alert(request: Request, services: Services, name: str) -> Resp
 async def send_test_notification(request: Request, services: Services, observer: Observer, name: str) -> Response:
     """Send a test notification to a target and return the outcome."""
     _require_unrestricted_caller(request, services)
-    target = services.alerts.options.targets.get(name)
+    target = services.alert_service.options.targets_by_name.get(name)
     if target is None:
-        hint = did_you_mean(name, services.alerts.options.targets) or "Targets are named in the setting alerts.targets."
+        hint = (
+            did_you_mean(name, services.alert_service.options.targets_by_name)
+            or "Targets are named in the setting alerts.targets."
+        )
         raise UnknownResource(f"There is no target {name[:100]!r}.", hint=hint)
     audit_definition_change(observer, request, "alert_target.tested", name)
     try:
-        await services.alerts.deliver(target, _create_test_notification(services.alerts))
+        await services.alert_service.deliver(target, _create_test_notification(services.alert_service))
     except DeliveryFailed as failure:
         return no_store_json_response({"target": name, "sent": False, "reason": failure.reason})
     return no_store_json_response({"target": name, "sent": True})
@@ -103,7 +106,7 @@ async def send_test_notification(request: Request, services: Services, observer:
 
 async def list_silences(request: Request, services: Services) -> Response:
     _require_unrestricted_caller(request, services)
-    parts, now_us = services.alerts.components, services.alerts.clock_us()
+    parts, now_us = services.alert_service.components, services.alert_service.clock_us()
     silences = parts.store.silences() if parts is not None else ()
     return no_store_json_response(
         {"silences": [_silence_json(silence) for silence in silences if silence.ends_us > now_us]}
@@ -113,7 +116,7 @@ async def list_silences(request: Request, services: Services) -> Response:
 async def create_silence(request: Request, services: Services, options: WebOptions, observer: Observer) -> Response:
     caller, _ = _require_unrestricted_caller(request, services)
     silence_request = _read_silence_request(await read_body(request, options.query_body_bounds))
-    alerts = services.alerts
+    alerts = services.alert_service
     if silence_request.alert:
         silence_request.alert = _find_alert(alerts, silence_request.alert).name
     silence = _silence_of_request(silence_request, caller, alerts.clock_us())
@@ -124,7 +127,7 @@ async def create_silence(request: Request, services: Services, options: WebOptio
 
 async def delete_silence(request: Request, services: Services, observer: Observer, silence_id: str) -> Response:
     _require_unrestricted_caller(request, services)
-    parts = services.alerts.components
+    parts = services.alert_service.components
     if parts is None or not await asyncio.to_thread(parts.store.delete_silence, silence_id):
         raise UnknownResource("There is no silence of this id.", hint="GET /api/alerts/silences lists them.")
     audit_definition_change(observer, request, "silence.deleted", silence_id)
@@ -222,9 +225,9 @@ def _alert_json(alert: Alert, parts: AlertComponents | None, silences: Sequence[
     fields: JsonObject = {
         "name": alert.name,
         "id": str(alert.id),
-        "endpoint": alert.endpoint,
+        "endpoint": alert.endpoint_name,
         "severity": alert.severity,
-        "condition": alert.condition.text,
+        "condition": alert.condition.written_text,
         "every": format_duration(alert.every_seconds),
         "for": format_duration(alert.for_seconds),
         "group_by": alert.group_by,
@@ -257,7 +260,9 @@ def _group_json(alert: Alert, instance: GroupState, silences: Sequence[Silence],
 def _target_list(alerts: AlertService) -> list[JsonObject]:
     parts = alerts.components
     queued = {} if parts is None else parts.store.count_queued_changes_by_target()
-    return [_target_json(target, parts, queued.get(target.name, 0)) for target in alerts.options.targets.values()]
+    return [
+        _target_json(target, parts, queued.get(target.name, 0)) for target in alerts.options.targets_by_name.values()
+    ]
 
 
 def _target_json(target: DeliveryTarget, parts: AlertComponents | None, queued: int) -> JsonObject:

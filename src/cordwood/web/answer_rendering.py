@@ -28,7 +28,7 @@ VARY_HEADER: Header = (b"vary", b"Authorization, X-API-KEY, Accept, Accept-Encod
 CACHE_STATUS_BY_OUTCOME = {
     CacheOutcome.MISS: b"cordwood; fwd=miss; stored",
     CacheOutcome.COLLAPSED: b"cordwood; fwd=miss; collapsed",
-    CacheOutcome.REQUESTED: b"cordwood; fwd=request; stored",
+    CacheOutcome.BYPASS_REQUESTED: b"cordwood; fwd=request; stored",
     CacheOutcome.UNCACHED: b"cordwood; fwd=miss",
 }
 
@@ -38,14 +38,14 @@ def headers_of_cached_answer(endpoint: Endpoint, receipt: AnswerReceipt) -> list
     return [
         VARY_HEADER,
         (b"cache-control", _cache_control(endpoint) if endpoint.cache_seconds else b"private, no-cache"),
-        (b"cordwood-revision", receipt.revision.encode()),
+        (b"cordwood-revision", receipt.endpoint_revision.encode()),
         *_headers_after_last_row(receipt),
     ]
 
 
 def _headers_after_last_row(receipt: AnswerReceipt) -> list[Header]:
     """Return the headers whose values are known only after the last row."""
-    headers = [(b"cordwood-rows", b"%d" % receipt.rows)]
+    headers = [(b"cordwood-rows", b"%d" % receipt.row_count)]
     if receipt.truncated_by:
         headers.append((b"cordwood-truncated", receipt.truncated_by.encode()))
     headers += [(b"cordwood-notice", escape_header_text(notice)) for notice in receipt.notices]
@@ -103,11 +103,11 @@ def receipt_log_fields(answer: Answer, receipt: AnswerReceipt) -> dict[str, obje
     return {
         "cache": answer.cache_outcome.value,
         "age_seconds": answer.age_seconds,
-        "rows": receipt.rows,
+        "rows": receipt.row_count,
         "truncated": receipt.truncated_by or "",
         "compile_seconds": receipt.compile_seconds,
         "engine_seconds": receipt.engine_seconds,
-        "revision": receipt.revision,
+        "revision": receipt.endpoint_revision,
         "notices": receipt.notices,
     }
 
@@ -182,7 +182,7 @@ def render_complete_answer(
     head = finished.headers_by_coding.get(coding or "")
     if head is None:
         head = finished.headers_by_coding[coding or ""] = _render_receipt_headers(query_request, finished, coding)
-        finished.size += len(head)
+        finished.size_bytes += len(head)
     next_page = _next_page_headers(query_request, finished.receipt, cursors)
     if b"if-none-match" in request.headers and _matches_etag(request, answer_etag(finished, coding)):
         return Response(304, next_page, b"", moving + head)
@@ -210,7 +210,7 @@ def _render_streamed_answer(
     coding: str | None,
     cursors: CursorCodec | None,
 ) -> Response:
-    def trailers() -> list[Header]:
+    def compute_trailers() -> list[Header]:
         receipt = streamed.receipt
         if receipt is None:
             return []
@@ -224,7 +224,7 @@ def _render_streamed_answer(
     if coding is not None:
         headers.append((b"content-encoding", coding.encode()))
         pieces = compress_chunks(pieces, coding)
-    return Response(200, headers, pieces, trailers=trailers)
+    return Response(200, headers, pieces, trailers=compute_trailers)
 
 
 async def _chunks_recording_receipt(

@@ -106,7 +106,7 @@ class Request:
         "path",
         "query_string",
         "receive",
-        "route",
+        "route_name",
         "scope",
     )
 
@@ -118,7 +118,7 @@ class Request:
         self.query_string: bytes = scope["query_string"]
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.id = ""
-        self.route = "unknown"
+        self.route_name = "unknown"
         self.allowed_methods: tuple[str, ...] = ()
         self.log_fields: dict[str, Any] = {}
 
@@ -145,7 +145,7 @@ class Response:
     to send after the last chunk.
     """
 
-    __slots__ = ("body", "headers", "rendered_headers", "status", "trailers")
+    __slots__ = ("body", "compute_trailers", "extra_rendered_headers", "headers", "status")
 
     def __init__(
         self,
@@ -158,8 +158,8 @@ class Response:
         self.status = status
         self.headers = headers
         self.body = body
-        self.rendered_headers = block
-        self.trailers = trailers
+        self.extra_rendered_headers = block
+        self.compute_trailers = trailers
 
     async def send_to(self, scope: Scope, send: Send, on_progress: Callable[[], None] = _do_nothing) -> None:
         """Send the response. `on_progress` is called each time that the client has read a chunk of a large body."""
@@ -172,7 +172,7 @@ class Response:
             await self._send_whole(send, self.body if with_body else b"", on_progress)
 
     async def _send_whole(self, send: Send, body: bytes, on_progress: Callable[[], None]) -> None:
-        headers = [*self.headers, *_parse_headers(self.rendered_headers)]
+        headers = [*self.headers, *_parse_headers(self.extra_rendered_headers)]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         last = max(0, (len(body) - 1) // WRITE_CHUNK_BYTES * WRITE_CHUNK_BYTES)
         for begin in range(0, last, WRITE_CHUNK_BYTES):
@@ -189,7 +189,7 @@ class Response:
             async for chunk in chunks:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         write = scope.get(_TRAILERS_WRITER_SCOPE_KEY)
-        if self.trailers is None or write is None or not with_body or not write(self.trailers()):
+        if self.compute_trailers is None or write is None or not with_body or not write(self.compute_trailers()):
             await send({"type": "http.response.body", "body": b""})
 
 

@@ -30,7 +30,7 @@ class KeyPlaces(msgspec.Struct, frozen=True):
 
     key_extractors_by_scheme: Mapping[bytes, Callable[[bytes], bytes]] = msgspec.field(default_factory=dict)
     headers: tuple[bytes, ...] = ()
-    parameters: tuple[str, ...] = ()
+    query_parameters: tuple[str, ...] = ()
 
 
 DEFAULT_KEY_PLACES = KeyPlaces()
@@ -79,7 +79,7 @@ def _find_keys(request: Request, query: Mapping[str, str], more_places: KeyPlace
         key = _key_in_header(name, value, more_places)
         if key:
             yield "Authorization" if name == b"authorization" else name.decode().upper(), key.decode("latin-1")
-    parameters = {"api_key", *more_places.parameters}
+    parameters = {"api_key", *more_places.query_parameters}
     if not parameters.isdisjoint(query):
         for name, text in iterate_urlencoded(request.query_string, "query string"):
             if text and name in parameters:

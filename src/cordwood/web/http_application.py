@@ -66,7 +66,7 @@ class SendMemoryBudget:
         self._budget = BodyMemoryBudget(
             max_bytes, refusal=_send_budget_fault, max_bodies=max_bytes // WRITE_CHUNK_BYTES + 1
         )
-        self._bodies: dict[int, _OutgoingBody] = {}
+        self._outgoing_body_by_id: dict[int, _OutgoingBody] = {}
 
     @contextmanager
     def reserve_body_while_sending(
@@ -80,10 +80,10 @@ class SendMemoryBudget:
         if len(body) <= WRITE_CHUNK_BYTES:
             yield _ignore_progress
             return
-        sent = self._bodies.get(id(body)) or self._reserve_body(body, account)
+        sent = self._outgoing_body_by_id.get(id(body)) or self._reserve_body(body, account)
         sent.abort_callbacks.append(abort)
         try:
-            yield sent.reservation.record_progress
+            yield sent.reservation.record_body_progress
         finally:
             sent.abort_callbacks.remove(abort)
             if not sent.abort_callbacks:
@@ -93,9 +93,9 @@ class SendMemoryBudget:
         with ExitStack() as ended:
             reservation = ended.enter_context(self._budget.open_reservation(account))
             reservation.reserve(len(body))
-            sent = self._bodies[id(body)] = _OutgoingBody(reservation, ended.pop_all(), [])
+            sent = self._outgoing_body_by_id[id(body)] = _OutgoingBody(reservation, ended.pop_all(), [])
         reservation.set_revoke_callback(sent.abort_all)
-        sent.exit_stack.callback(self._bodies.pop, id(body))
+        sent.exit_stack.callback(self._outgoing_body_by_id.pop, id(body))
         return sent
 
 
@@ -154,7 +154,7 @@ class HttpApplication:
         self._respond = respond
         self._respond_from_cache = respond_from_cache
         self._observer = observer
-        self._send_budget = send_budget
+        self._send_memory_budget = send_budget
         self._sends_logflare_errors = logflare_errors
         self._generate_request_id = _request_id_generator()
 
@@ -219,7 +219,7 @@ class HttpApplication:
         account = account_of_key(request, request.log_fields.get("key", ""))
         try:
             return response, reservations.enter_context(
-                self._send_budget.reserve_body_while_sending(body, account, abort_callback_of(request.scope))
+                self._send_memory_budget.reserve_body_while_sending(body, account, abort_callback_of(request.scope))
             )
         except ServiceBusy as fault:
             return _error_response(request, fault, logflare_errors=self._sends_logflare_errors), _ignore_progress
@@ -283,10 +283,10 @@ def _error_response(request: Request, fault: Fault, *, logflare_errors: bool) ->
 
 def _protocol_error_response(request: Request, fault: Fault, *, logflare_errors: bool) -> Response | None:
     """Return the error in the format of the route's protocol, or None if the route uses problem documents."""
-    render = _ERROR_RENDERERS.get(request.route)
+    render = _ERROR_RENDERERS.get(request.route_name)
     if render is not None:
         return render(fault, request)
-    status = _LOGFLARE_ERROR_STATUS_BY_ROUTE.get(request.route) if logflare_errors else None
+    status = _LOGFLARE_ERROR_STATUS_BY_ROUTE.get(request.route_name) if logflare_errors else None
     return None if status is None else logflare_error_response(fault, status)
 
 
@@ -295,7 +295,7 @@ def _add_common_headers(request: Request, response: Response) -> None:
     response.headers.append((b"x-request-id", request.id.encode()))
     if isinstance(response.body, bytes) and response.status not in (204, 304):
         response.headers.append((b"content-length", b"%d" % len(response.body)))
-    if not response.rendered_headers:
+    if not response.extra_rendered_headers:
         response.headers += CORS_HEADERS
 
 
@@ -304,7 +304,7 @@ def _log_request(observer: Observer, request: Request, status: int, seconds: flo
         RequestAnswered(
             request_id=request.id,
             method=request.method,
-            route=request.route,
+            route=request.route_name,
             status=status,
             seconds=round(seconds, 6),
             **request.log_fields,

@@ -64,7 +64,7 @@ class Connection(Protocol):
     """The interface through which a `ConnectionTable` sees a connection."""
 
     @property
-    def address(self) -> str:
+    def peer_address(self) -> str:
         """The IP address of the peer."""
 
     @property
@@ -92,9 +92,9 @@ class ConnectionTable:
         # The keys are the open connections, in the order in which they were opened.
         self._open_connections: dict[Connection, None] = {}
         self._connection_count_by_address: Counter[str] = Counter()
-        # The bytes of each connection's unfinished head. Their sum is `head_bytes`.
+        # The bytes of each connection's unfinished head. Their sum is `unfinished_heads_bytes`.
         self._head_bytes_by_connection: dict[Connection, int] = {}
-        self.head_bytes = 0
+        self.unfinished_heads_bytes = 0
         self._overdue_check_timer: asyncio.TimerHandle | None = None
 
     def add(self, connection: Connection) -> bool:
@@ -105,11 +105,11 @@ class ConnectionTable:
         connection was closed, the new one may still use one of `MAX_CONNECTIONS_BEYOND_LIMIT` reserved places.
         """
         if len(self._open_connections) >= self.max_connections:
-            self._evict_waiting_connection(connection.address)
+            self._evict_waiting_connection(connection.peer_address)
         if len(self._open_connections) >= self.max_connections + MAX_CONNECTIONS_BEYOND_LIMIT:
             return False
         self._open_connections[connection] = None
-        self._connection_count_by_address[connection.address] += 1
+        self._connection_count_by_address[connection.peer_address] += 1
         if self._overdue_check_timer is None:
             self._schedule_overdue_check()
         return True
@@ -117,9 +117,9 @@ class ConnectionTable:
     def discard(self, connection: Connection) -> None:
         if connection in self._open_connections:
             del self._open_connections[connection]
-            self._connection_count_by_address[connection.address] -= 1
-            if not self._connection_count_by_address[connection.address]:
-                del self._connection_count_by_address[connection.address]
+            self._connection_count_by_address[connection.peer_address] -= 1
+            if not self._connection_count_by_address[connection.peer_address]:
+                del self._connection_count_by_address[connection.peer_address]
         self.release_head_bytes(connection)
 
     def head_bytes_of(self, connection: Connection) -> int:
@@ -133,18 +133,18 @@ class ConnectionTable:
         free. `connection` may be among them.
         """
         self._head_bytes_by_connection[connection] = self.head_bytes_of(connection) + more_bytes
-        self.head_bytes += more_bytes
-        if self.head_bytes > MAX_UNFINISHED_HEADS_BYTES:
+        self.unfinished_heads_bytes += more_bytes
+        if self.unfinished_heads_bytes > MAX_UNFINISHED_HEADS_BYTES:
             for one in sorted(
                 self._head_bytes_by_connection, key=self._head_bytes_by_connection.__getitem__, reverse=True
             ):
-                if self.head_bytes <= MAX_UNFINISHED_HEADS_BYTES // 2:
+                if self.unfinished_heads_bytes <= MAX_UNFINISHED_HEADS_BYTES // 2:
                     break
                 self._abort_connection(one)
 
     def release_head_bytes(self, connection: Connection) -> None:
         """Stop counting the connection's head, because it is complete or the connection is closed."""
-        self.head_bytes -= self._head_bytes_by_connection.pop(connection, 0)
+        self.unfinished_heads_bytes -= self._head_bytes_by_connection.pop(connection, 0)
 
     def close_overdue_connections(self) -> None:
         """Close connections that have waited too long, and connections whose peer does not read its answer."""
@@ -180,9 +180,9 @@ class ConnectionTable:
         if not waiting:
             self._evict_from_busiest_address(new_address)
             return
-        held = Counter(one.address for one in waiting)
+        held = Counter(one.peer_address for one in waiting)
         self._abort_connection(
-            max(waiting, key=lambda one: (held[one.address], one.is_reading_head, -(one.waiting_since or 0.0)))
+            max(waiting, key=lambda one: (held[one.peer_address], one.is_reading_head, -(one.waiting_since or 0.0)))
         )
 
     def _evict_from_busiest_address(self, new_address: str) -> None:
@@ -192,7 +192,7 @@ class ConnectionTable:
         """
         ((crowd, count),) = self._connection_count_by_address.most_common(1)
         if crowd != new_address and count > len(self._open_connections) // 2:
-            self._abort_connection(next(one for one in reversed(self._open_connections) if one.address == crowd))
+            self._abort_connection(next(one for one in reversed(self._open_connections) if one.peer_address == crowd))
 
     def _waiting_connections(self) -> Iterable[Connection]:
         return (one for one in self._open_connections if one.waiting_since is not None)
@@ -259,14 +259,14 @@ class HttpProtocol(HttpToolsProtocol):
         self._unread_bytes_and_progress_time: tuple[int, float] | None = None
         self._chunk_bytes = self._head_bytes = 0
         self._header_count = 0
-        self._dropped_bytes: int | None = None
+        self._dropped_body_bytes: int | None = None
         self._is_in_head = self._is_answered = False
-        self._head_without_upgrade_bytes: bytes | None = None
+        self._head_without_upgrade_header: bytes | None = None
         self._last_activity_time: float = time.monotonic()
         self._has_received_head = False
 
     @property
-    def address(self) -> str:
+    def peer_address(self) -> str:
         return self.client[0] if self.client else ""
 
     @property
@@ -301,14 +301,14 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         if not self._connection_table.add(self):
             fault = ServiceBusy("All connections are in use.", retry_after=1)
-            self._refuse(fault)
+            self._refuse_request(fault)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connection_table.discard(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._dropped_bytes is not None:
+        if self._dropped_body_bytes is not None:
             self._drop_body(data)
             return
         self._chunk_bytes = len(data)
@@ -325,7 +325,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._connection_table.head_bytes_of(self) > MAX_REQUEST_LINE_BYTES + MAX_HEADERS_BYTES
             or self._header_count > MAX_HEADER_COUNT
         ):
-            self._refuse(self._head_limit_fault())
+            self._refuse_request(self._head_limit_fault())
 
     def _head_limit_fault(self) -> Fault:
         """Return the error for an incomplete head that is already too long or has too many headers."""
@@ -333,7 +333,7 @@ class HttpProtocol(HttpToolsProtocol):
             _headers_fault() if self._header_count or len(self.url) <= MAX_REQUEST_LINE_BYTES else _request_line_fault()
         )
 
-    def _refuse(self, fault: Fault) -> None:
+    def _refuse_request(self, fault: Fault) -> None:
         """Send an error response although the request is incomplete, and close the connection after a delay.
 
         The delay gives the client time to read the response.
@@ -344,14 +344,14 @@ class HttpProtocol(HttpToolsProtocol):
             # that request, so close the connection without one.
             self.transport.abort()
             return
-        self._dropped_bytes = 0
+        self._dropped_body_bytes = 0
         self.url, self.headers = b"", []
         self.transport.write(_render_error_response(problem_response(fault, uuid4().hex), status_of(fault)))
         self.loop.call_later(REFUSED_CLOSE_DELAY_SECONDS, self.transport.close)
 
     def _drop_body(self, data: bytes) -> None:
-        self._dropped_bytes = (self._dropped_bytes or 0) + len(data)
-        if self._dropped_bytes > MAX_DROPPED_BODY_BYTES:
+        self._dropped_body_bytes = (self._dropped_body_bytes or 0) + len(data)
+        if self._dropped_body_bytes > MAX_DROPPED_BODY_BYTES:
             self.transport.abort()
 
     def _parse_or_refuse(self, data: memoryview) -> None:
@@ -370,7 +370,7 @@ class HttpProtocol(HttpToolsProtocol):
             try:
                 self.parser.feed_data(data)
             except httptools.HttpParserUpgrade as stop:
-                head, self._head_without_upgrade_bytes = self._head_without_upgrade_bytes, None
+                head, self._head_without_upgrade_header = self._head_without_upgrade_header, None
                 if head is None:
                     raise httptools.HttpParserError from stop
                 self.parser = _new_parser(self)
@@ -407,7 +407,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._has_received_head = True
         self._connection_table.release_head_bytes(self)
         if self.parser.should_upgrade() and self._header_count <= MAX_HEADER_COUNT:
-            self._head_without_upgrade_bytes = self._render_head_without_upgrade()
+            self._head_without_upgrade_header = self._render_head_without_upgrade()
             self._is_answered = True
             return
         is_long = self._head_bytes > MAX_HEADERS_BYTES or self._header_count > MAX_HEADER_COUNT
@@ -576,7 +576,7 @@ def _finish_cycle(cycle: RequestResponseCycle) -> None:
 
 
 def _render_response(response: Response, defaults: list[Header], body: bytes) -> bytes:
-    head = render_headers(defaults), render_headers(response.headers), response.rendered_headers
+    head = render_headers(defaults), render_headers(response.headers), response.extra_rendered_headers
     return b"".join((STATUS_LINE[response.status], *head, b"\r\n", body))
 
 

@@ -179,7 +179,7 @@ def _is_protobuf(request: Request) -> bool:
 
 class _SignatureScheme(msgspec.Struct, frozen=True):
     header: bytes
-    prefix: str
+    signature_prefix: str
     hash_name: str
 
 
@@ -196,7 +196,7 @@ def _check_signature(webhooks: WebhookSecrets, request: Request, form: BodyForma
     if signed is None or not secret:
         return
     sent = request.header(signed.header) or ""
-    right = signed.prefix + hmac.new(secret.encode(), body, getattr(hashlib, signed.hash_name)).hexdigest()
+    right = signed.signature_prefix + hmac.new(secret.encode(), body, getattr(hashlib, signed.hash_name)).hexdigest()
     if not hmac.compare_digest(sent.lower().encode(), right.encode()):
         problem = "is not that of the body" if sent else "is missing"
         raise BadSignature(

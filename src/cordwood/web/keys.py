@@ -19,7 +19,7 @@ from cordwood.catalog.key_store import (
 )
 from cordwood.errors import BadApiKeyTerms, BadBody, UnknownApiKey, did_you_mean
 from cordwood.model.json_checks import describe_json_error, find_duplicate_member_name
-from cordwood.model.key import Key, split_scopes
+from cordwood.model.key import ApiKey, split_scopes
 from cordwood.observe.observation import Observer
 from cordwood.settings.quantities import format_rate
 from cordwood.web.asgi import Request, Response, no_store_json_response
@@ -172,7 +172,7 @@ def _new_key_response(new: NewKey, services: Services) -> Response:
     return no_store_json_response(fields, 201)
 
 
-def _key_json(key: Key) -> dict[str, object]:
+def _key_json(key: ApiKey) -> dict[str, object]:
     terms = key.terms
     return {
         "id": int(key.id),

@@ -182,7 +182,7 @@ def _read_series(rows: Rows, steps: SampleSteps) -> Iterator[tuple[Labels, list[
             if samples:
                 yield _labels_of_cells(names, labels), samples
     maximum = max_series_count(steps)
-    if rows.truncated or count > maximum:
+    if rows.is_truncated or count > maximum:
         raise TooManyRows(
             f"The answer has more than {min(count, maximum)} series.",
             hint="Aggregate by fewer labels, as in sum by (level) (…).",
@@ -234,7 +234,7 @@ class _DetectedField(msgspec.Struct):
     value_type: str
     values: set[str] = msgspec.field(default_factory=set)
     parsers: set[str] = msgspec.field(default_factory=set)
-    path: tuple[str, ...] = ()
+    json_path: tuple[str, ...] = ()
 
 
 def encode_detected_fields(rows: Rows, limit: int) -> Iterator[bytes]:
@@ -266,12 +266,12 @@ def _detect_fields(entry: LogEntry) -> Iterator[tuple[str, str, str | None]]:
 def _set_json_paths(fields: dict[str, _DetectedField], line: str) -> None:
     for name, path in json_label_paths(line):
         field = fields.get(name)
-        if field is not None and not field.path and ParserKind.JSON.value in field.parsers:
-            field.path = path
+        if field is not None and not field.json_path and ParserKind.JSON.value in field.parsers:
+            field.json_path = path
 
 
 def _field_json(name: str, field: _DetectedField) -> dict[str, Any]:
-    path = {"jsonPath": list(field.path)} if field.path else {}
+    path = {"jsonPath": list(field.json_path)} if field.json_path else {}
     return {
         "label": name,
         "type": field.value_type,

@@ -17,7 +17,7 @@ from cordwood.errors import BadParameter, Fault, FeatureUnavailable, PathNotFoun
 from cordwood.logql.labels import WHOLE_STREAM_PREFIX, final_pipeline_state, stream_label_names
 from cordwood.logql.lexer import read_duration_seconds
 from cordwood.logql.metrics import fold_constant, is_constant_vector
-from cordwood.logql.parse import parse, parse_log_query
+from cordwood.logql.parse import parse_log_query, parse_logql
 from cordwood.logql.syntax import (
     ComparisonOperator,
     LogqlRequest,
@@ -131,7 +131,7 @@ def _authorize_read(request: Request, services: Services, query: Mapping[str, st
         require_query_permission(caller, found)
         endpoint = found or require_endpoint(services, address or _DEFAULT_ENDPOINT)
     request.log_fields["endpoint"] = endpoint.name
-    if not endpoint.sandbox:
+    if not endpoint.accepts_sandbox_queries:
         raise BadParameter(
             f"{endpoint.name} has no sandbox, and LogQL is a query of your own.",
             hint="Ask the owner to enable the sandbox.",
@@ -153,7 +153,7 @@ def _endpoint_of_streams(streams: Iterable[Stream]) -> Endpoint:
         sql=sql,
         revision=f"streams/{sha256(sql.encode()).hexdigest()}",
         max_rows=_STREAMS_ENDPOINT_MAX_ROWS,
-        sandbox=True,
+        accepts_sandbox_queries=True,
     )
 
 
@@ -294,7 +294,7 @@ class _LokiRequest(msgspec.Struct, frozen=True):
     began_at: float
 
     @property
-    def query(self) -> str:
+    def logql_query(self) -> str:
         text = self.parameters.get("query", "")
         if not text.strip():
             raise BadParameter("The parameter query is missing.", hint='Send LogQL, as in {service_name="my.app"}.')
@@ -374,15 +374,15 @@ async def _form_parameters(request: Request, options: WebOptions) -> list[tuple[
 
 async def _answer_range_query(loki: _LokiRequest) -> Response:
     time_range = loki.read_time_range(_HOUR_SECONDS)
-    query = parse(loki.query)
+    query = parse_logql(loki.logql_query)
     if isinstance(query, Pipeline):
         return await _answer_log_lines(loki, query, time_range)
     step_us = _read_step(loki.parameters, time_range)
-    return await _answer_samples(loki, query, _samples_request(loki.query, time_range, step_us), is_instant=False)
+    return await _answer_samples(loki, query, _samples_request(loki.logql_query, time_range, step_us), is_instant=False)
 
 
 async def _answer_instant_query(loki: _LokiRequest) -> Response:
-    query = parse(loki.query)
+    query = parse_logql(loki.logql_query)
     if isinstance(query, Pipeline):
         raise BadParameter(
             "Log queries are not supported as instant queries.", hint="Ask for query_range, or count the lines."
@@ -390,7 +390,7 @@ async def _answer_instant_query(loki: _LokiRequest) -> Response:
     time_ns = _read_time("time", loki.parameters, loki.now_us * 1000)
     at = _TimeRange(time_ns, time_ns)
     return await _answer_samples(
-        loki, query, _samples_request(loki.query, at, _MICROSECONDS_PER_SECOND), is_instant=True
+        loki, query, _samples_request(loki.logql_query, at, _MICROSECONDS_PER_SECOND), is_instant=True
     )
 
 
@@ -413,7 +413,7 @@ async def _answer_log_lines(loki: _LokiRequest, query: Pipeline, time_range: _Ti
     limit = loki.read_limit("limit", _DEFAULT_RESULT_LIMIT, min(_MAX_RESULT_LIMIT, loki.access.endpoint.max_rows))
     logql_request = LogqlRequest(
         result_kind=ResultKind.ENTRIES,
-        queries=(loki.query,),
+        queries=(loki.logql_query,),
         start_us=time_range.start_us,
         end_us=time_range.end_us,
         limit=limit,
@@ -431,7 +431,9 @@ async def _answer_samples(
 ) -> Response:
     constant = fold_constant(query)
     if constant is None:
-        order = _ORDERS_BY_FUNCTION.get(query.function) if is_instant and isinstance(query, VectorAggregate) else None
+        order = (
+            _ORDERS_BY_FUNCTION.get(query.function_name) if is_instant and isinstance(query, VectorAggregate) else None
+        )
         encode = partial(
             loki_answers.encode_samples, steps=logql_request.sample_steps, is_instant=is_instant, order=order
         )
@@ -454,7 +456,7 @@ async def _answer_label_values(loki: _LokiRequest, label: str) -> Response:
         raise BadParameter(f"{label[:60]!r} is not the name of a label.")
     logql_request = _selector_request(loki, ResultKind.LABEL_VALUES, (loki.parameters.get("query") or "{}",))
     return await _run_request(
-        loki, msgspec.structs.replace(logql_request, label=label), loki_answers.encode_label_values, ()
+        loki, msgspec.structs.replace(logql_request, requested_label=label), loki_answers.encode_label_values, ()
     )
 
 
@@ -470,7 +472,10 @@ async def _answer_series(loki: _LokiRequest) -> Response:
 
 async def _answer_stats(loki: _LokiRequest) -> Response:
     return await _run_request(
-        loki, _selector_request(loki, ResultKind.STREAM_AND_ENTRY_COUNTS, (loki.query,)), loki_answers.encode_stats, ()
+        loki,
+        _selector_request(loki, ResultKind.STREAM_AND_ENTRY_COUNTS, (loki.logql_query,)),
+        loki_answers.encode_stats,
+        (),
     )
 
 
@@ -480,7 +485,7 @@ async def _answer_detected_labels(loki: _LokiRequest) -> Response:
 
 
 async def _answer_detected_fields(loki: _LokiRequest) -> Response:
-    logql_request = _selector_request(loki, ResultKind.ENTRIES, (loki.query,))
+    logql_request = _selector_request(loki, ResultKind.ENTRIES, (loki.logql_query,))
     lines = loki.read_limit("line_limit", _DEFAULT_LINE_LIMIT, _MAX_RESULT_LIMIT)
     limit = loki.read_limit("limit", _MAX_LABEL_VALUES, _MAX_RESULT_LIMIT)
     logql_request = msgspec.structs.replace(logql_request, limit=lines)
@@ -524,7 +529,7 @@ def _volume_query(loki: _LokiRequest, width_us: int) -> str:
 
     The labels are the target labels in the request, or else the labels in the selector.
     """
-    selector = parse_log_query(loki.query)
+    selector = parse_log_query(loki.logql_query)
     if selector.stages:
         raise BadParameter("Volumes are those of a selector alone.", hint='Send one, as in {service_name=~".+"}.')
     if loki.parameters.get("aggregateBy", "series") != "series":
@@ -534,7 +539,7 @@ def _volume_query(loki: _LokiRequest, width_us: int) -> str:
     for label in labels:
         if not _LABEL_NAME_REGEX.fullmatch(label):
             raise BadParameter(f"{label[:60]!r} is not the name of a label.")
-    return f"sum by ({', '.join(dict.fromkeys(labels))}) (bytes_over_time({loki.query}\n[{width_us}us]))"
+    return f"sum by ({', '.join(dict.fromkeys(labels))}) (bytes_over_time({loki.logql_query}\n[{width_us}us]))"
 
 
 async def _run_request(
@@ -546,7 +551,7 @@ async def _run_request(
     so that the cache does not confuse answers in different encodings.
     """
     reader = loki.access
-    pipelines = [pipeline for text in wanted.queries for pipeline in pipelines_of(parse(text))]
+    pipelines = [pipeline for text in wanted.queries for pipeline in pipelines_of(parse_logql(text))]
     parameters = reader.endpoint_parameters(loki.parameters, pipelines)
     compared = {
         one.label for pipeline in pipelines for one in pipeline.matchers if one.operator is ComparisonOperator.EQUAL
@@ -559,7 +564,7 @@ async def _run_request(
         format=AnswerFormat(f"loki {wanted.result_kind} {options!r}", _JSON_MEDIA_TYPE, encode),
         parameters=parameters,
         sandbox=SandboxQuery(QueryLanguage.LOGQL, wanted.json_text),
-        redact=read_redact_header(loki.request),
+        is_redaction_requested=read_redact_header(loki.request),
         bypasses_cache="no-cache" in loki.request.joined_header(b"cache-control"),
         anonymous_account=reader.account,
     )

@@ -112,12 +112,12 @@ def _may_see_query_run(caller: Caller, run: EngineRun) -> bool:
 
 def _run_json(run: EngineRun) -> dict[str, Any]:
     return {
-        "endpoint": run.endpoint,
+        "endpoint": run.endpoint_name,
         "key": run.key_id,
         "language": run.language or None,
         "text": run.query_text or None,
         "began": int(run.started_at * 1_000_000),
-        "seconds": round(run.seconds, 6),
+        "seconds": round(run.duration_seconds, 6),
         "outcome": run.outcome or None,
     }
 
@@ -155,7 +155,7 @@ def running_query_json(query: RunningQuery, *, has_rows: bool) -> dict[str, Any]
     progress = query.progress if has_rows else QueryProgress(fraction_done=query.progress.fraction_done)
     return {
         "id": query.request_id or None,
-        "endpoint": query.endpoint,
+        "endpoint": query.endpoint_name,
         "seconds": round(query.elapsed_seconds, 3),
         "rows_read": progress.rows_read,
         "rows_total": progress.rows_total,

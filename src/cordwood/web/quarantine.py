@@ -91,7 +91,7 @@ async def replay_item(request: Request, services: Services, observer: Observer, 
         )
     if item["replayed_at"] is not None:
         return no_store_json_response({"message": "Was replayed before.", "accepted": 0, "duplicates": 1})
-    accepted = await services.intake.replay(stream, quarantined, caller.pins or None)
+    accepted = await services.intake.replay_quarantined_item(stream, quarantined, caller.pins or None)
     audit_quarantine_replay(observer, request, item_id, stream.name)
     late = {"late": accepted.late_events} if accepted.late_events else {}
     return no_store_json_response(

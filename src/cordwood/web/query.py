@@ -77,11 +77,11 @@ _UNSUPPORTED_QUERY_TEXT_PARAMETERS = ("ch_sql", "pg_sql")
 class CachedRequest(msgspec.Struct, frozen=True):
     """A parsed request in the request cache, and the digest under which its answer is cached."""
 
-    address: str
+    endpoint_address: str
     presented_key: str | None
     query_request: QueryRequest
     answer_digest: bytes
-    coding: str | None
+    content_coding: str | None
 
 
 class ParsedRequestCache:
@@ -106,7 +106,7 @@ def _cached_request_bytes(digest: RequestCacheKey, cached_request: CachedRequest
     """Return the estimated memory of a cached request, without the endpoint, which many requests share."""
     query_request = cached_request.query_request
     own = (
-        cached_request.address,
+        cached_request.endpoint_address,
         cached_request.presented_key,
         cached_request.answer_digest,
         query_request.parameters,
@@ -183,14 +183,14 @@ def answer_repeated_request(request: Request, services: Services, request_cache:
     if cached_request is None:
         return None
     began = time.perf_counter()
-    request.route = "query"
+    request.route_name = "query"
     query_request = cached_request.query_request
-    if services.catalog.endpoint(cached_request.address) is not query_request.endpoint:
+    if services.catalog.endpoint(cached_request.endpoint_address) is not query_request.endpoint:
         return None
     if _authenticate_again(services, cached_request) != query_request.caller:
         return None
     answer = services.query_service.cached_answer(cached_request.answer_digest)
-    if answer is None or not can_render_on_event_loop(answer, cached_request.coding):
+    if answer is None or not can_render_on_event_loop(answer, cached_request.content_coding):
         return None
     request.log_fields["key"] = query_request.caller.key_id
     request.log_fields["endpoint"] = query_request.endpoint.name
@@ -198,13 +198,13 @@ def answer_repeated_request(request: Request, services: Services, request_cache:
         query_request.caller, account_of_caller(request, query_request.caller)
     )
     cursors = services.query_service.cursor_codec
-    response = render_complete_answer(request, query_request, answer, cached_request.coding, began, cursors)
+    response = render_complete_answer(request, query_request, answer, cached_request.content_coding, began, cursors)
     return _add_query_headers(response, query_request, allowance)
 
 
 def _authenticate_again(services: Services, cached_request: CachedRequest) -> Caller:
     return services.authenticator.authenticate_for_endpoint(
-        cached_request.presented_key, cached_request.query_request.endpoint, cached_request.address
+        cached_request.presented_key, cached_request.query_request.endpoint, cached_request.endpoint_address
     )
 
 
@@ -309,7 +309,7 @@ def _authorize_sandbox(request: Request, services: Services, address: str) -> tu
     require_query_permission(caller, found)
     found = found or require_endpoint(services, address)
     services.query_service.charge_request(caller, account_of_caller(request, caller))
-    if not found.sandbox:
+    if not found.accepts_sandbox_queries:
         raise BadParameter(f"{found.name} does not accept queries of callers.")
     return found, caller, query
 
@@ -401,14 +401,14 @@ class _LastFramedChunk:
     """The last chunk in HTTP framing, which is cached because all followers of a query get the same chunks."""
 
     chunk = b""
-    framed = b""
+    framed_chunk = b""
 
 
 def _frame_http_chunk(chunk: bytes) -> bytes:
     """Return a chunk with the framing of HTTP/1.1's chunked transfer encoding."""
     if chunk is not _LastFramedChunk.chunk:
-        _LastFramedChunk.chunk, _LastFramedChunk.framed = chunk, b"%x\r\n%b\r\n" % (len(chunk), chunk)
-    return _LastFramedChunk.framed
+        _LastFramedChunk.chunk, _LastFramedChunk.framed_chunk = chunk, b"%x\r\n%b\r\n" % (len(chunk), chunk)
+    return _LastFramedChunk.framed_chunk
 
 
 async def _prepend_chunk(first: bytes, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:

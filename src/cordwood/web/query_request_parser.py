@@ -51,7 +51,7 @@ async def parse_endpoint_request(
         CURSOR,
         PAGE_SIZE,
     }
-    names_in_get_body = SANDBOX_PARAMETER_NAMES if endpoint.sandbox else ()
+    names_in_get_body = SANDBOX_PARAMETER_NAMES if endpoint.accepts_sandbox_queries else ()
     unknown_names: dict[str, None] = {}
     _collect_unknown_names(query, known_names, unknown_names)
     texts = {
@@ -74,7 +74,7 @@ async def parse_endpoint_request(
         or choose_format(request.joined_header(b"accept"), _reserved_parameter_value(FORMAT, texts, endpoint) or None),
         parameters=parameters,
         sandbox=_read_sandbox_query(texts, endpoint),
-        redact=read_redact_header(request),
+        is_redaction_requested=read_redact_header(request),
         bypasses_cache="no-cache" in request.joined_header(b"cache-control"),
         page_size=None if not page_size else _parse_page_size(page_size, endpoint),
         returns_next_cursor=True,
@@ -114,7 +114,7 @@ def parse_ad_hoc_request(
             request.joined_header(b"accept"), _reserved_parameter_value(FORMAT, texts, endpoint) or None
         ),
         parameters={one.name: texts[one.name] for one in endpoint.parameters if one.name in texts},
-        redact=read_redact_header(request),
+        is_redaction_requested=read_redact_header(request),
         bypasses_cache=True,
         is_ad_hoc=True,
     )
@@ -209,7 +209,7 @@ def _read_sandbox_query(texts: Mapping[str, str], endpoint: Endpoint) -> Sandbox
     if not sent:
         return None
     name = sent[0]
-    if not endpoint.sandbox:
+    if not endpoint.accepts_sandbox_queries:
         raise BadParameter(
             f"{endpoint.name} has no sandbox, and {name}= was sent.",
             hint="Omit it, or ask the owner to enable the sandbox.",

@@ -236,7 +236,7 @@ def _definition_request(
 
 async def _show_explorer(context: HandlerContext) -> Response:
     if elastic.is_elastic_client(context.request):
-        context.request.route = "elastic"
+        context.request.route_name = "elastic"
         return await elastic.show_cluster(context)
     return explorer.show_explorer(context.request)
 
@@ -365,7 +365,7 @@ PATTERN_ROUTES: tuple[tuple[re.Pattern[bytes], Route], ...] = (
         Route(
             "source",
             READ_OR_CHANGE_METHODS,
-            _definition_item_handler(definition_requests.SOURCE_KIND, catalog.show_source),
+            _definition_item_handler(definition_requests.SOURCE_KIND, catalog.show_logflare_source),
         ),
     ),
     (
@@ -433,7 +433,7 @@ def create_application(
 
     async def respond(request: Request) -> Response:
         route, address = find_route(request)
-        request.route = route.name
+        request.route_name = route.name
         if request.method not in route.methods:
             request.allowed_methods = route.methods
             raise MethodNotAllowed(

@@ -30,7 +30,7 @@ class Services(msgspec.Struct, frozen=True):
     catalog: Catalog
     backup_service: BackupService
     tail_service: TailService
-    alerts: AlertService
+    alert_service: AlertService
     stream_creator: StreamCreator | None = None
     endpoint_definitions: DefinitionEditor[Endpoint] | None = None
     stream_definitions: DefinitionEditor[Stream] | None = None

@@ -100,7 +100,7 @@ async def reimport_events(
     request.log_fields["stream"] = stream.name
     with services.intake.body_budget.open_reservation(caller.key_id) as reservation:
         body = await read_body(request, options.event_body_bounds, reservation)
-        accepted = await services.intake.reimport(stream, body, _pinned_project(caller))
+        accepted = await services.intake.reimport_exported_events(stream, body, _pinned_project(caller))
     observer.record(
         EventsIngested(
             stream=stream.name, accepted=accepted.accepted, duplicates=accepted.duplicates, late=accepted.late_events
@@ -129,7 +129,12 @@ async def show_recent_events(request: Request, services: Services, address: str)
     )
     redact = read_redact_header(request)
     query_request = QueryRequest(
-        endpoint, caller, JSON_FORMAT, apply_pinned_parameters(caller, {}, endpoint), redact=redact, is_ad_hoc=True
+        endpoint,
+        caller,
+        JSON_FORMAT,
+        apply_pinned_parameters(caller, {}, endpoint),
+        is_redaction_requested=redact,
+        is_ad_hoc=True,
     )
     answer = await run_while_connected(request, services.query_service.answer(query_request, request.id))
     rows = msgspec.json.decode(answer.complete_answer.body)["result"]

@@ -18,7 +18,7 @@ LOGS_ENDPOINT = Endpoint(
     "logs.all", UUID("0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c01"), "", "", parameters=(Parameter("project"), Parameter("n"))
 )
 COUNTS_ENDPOINT = Endpoint("usage.api-counts", UUID("0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c02"), "", "")
-PUBLIC_ENDPOINT = Endpoint("open", UUID("0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c03"), "", "", auth=False)
+PUBLIC_ENDPOINT = Endpoint("open", UUID("0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c03"), "", "", requires_key=False)
 EDGE_STREAM = Stream("cloudflare.logs.prod", UUID("3c1e8a52-7f0b-4c5e-9d1a-0e6b5a2f4c01"))
 DATABASE_STREAM = Stream("postgres.logs", UUID("3c1e8a52-7f0b-4c5e-9d1a-0e6b5a2f4c02"))
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from cordwood.agents.api import ApiCall, BodyCollector, Reply
+from cordwood.agents.api import ApiCall, ApiResponse, BodyCollector
 from cordwood.cli.client import RemoteService
 from cordwood.cli.mcp import RemoteApi
 from cordwood.errors import RefusedByService, ServiceBusy, ServiceUnreachable
@@ -41,7 +41,7 @@ def answers(request: pytest.FixtureRequest) -> Iterator[str]:
         thread.join()
 
 
-def send_request(url: str, body: BodyCollector) -> Reply:
+def send_request(url: str, body: BodyCollector) -> ApiResponse:
     api = RemoteApi(lambda: RemoteService(url, "key", 5.0), {})
     return asyncio.run(api.send(ApiCall("/x", {}), body.add_chunk))
 

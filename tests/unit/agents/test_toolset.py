@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from cordwood.agents.api import ApiCall, KeyPermissions, OnChunk, QueryableEndpoint, Reply
+from cordwood.agents.api import ApiCall, ApiResponse, KeyPermissions, OnChunk, QueryableEndpoint
 from cordwood.agents.mcp_server import answer_message
 from cordwood.agents.toolset import (
     ToolAnswer,
@@ -21,7 +21,7 @@ from cordwood.agents.toolset import (
     quote_sql_identifier,
     quote_sql_string,
 )
-from cordwood.sql.parse import parse
+from cordwood.sql.parse import parse_sql
 
 
 def endpoint(name: str, token: str = "0" * 8, **changes: Any) -> QueryableEndpoint:
@@ -39,7 +39,7 @@ def key_view(
 class RecordingApi:
     """An API that answers each call with the next scripted reply, and records the calls."""
 
-    def __init__(self, of_key: KeyPermissions, *replies: tuple[Reply, bytes]) -> None:
+    def __init__(self, of_key: KeyPermissions, *replies: tuple[ApiResponse, bytes]) -> None:
         self.calls: list[ApiCall] = []
         self._view = of_key
         self._replies = list(replies)
@@ -47,7 +47,7 @@ class RecordingApi:
     async def fetch_permissions(self) -> KeyPermissions:
         return self._view
 
-    async def send(self, call: ApiCall, take: OnChunk) -> Reply:
+    async def send(self, call: ApiCall, take: OnChunk) -> ApiResponse:
         self.calls.append(call)
         reply, body = self._replies.pop(0)
         if reply.status < 400:
@@ -60,7 +60,7 @@ def call_agent_tool(api: RecordingApi, tool: str, **arguments: Any) -> ToolAnswe
 
 
 NDJSON = ("content-type", "application/x-ndjson")
-OK_REPLY = Reply(200, [NDJSON])
+OK_REPLY = ApiResponse(200, [NDJSON])
 
 
 def test_names_of_tools_are_valid_and_unique() -> None:
@@ -78,7 +78,7 @@ def test_a_parameter_of_the_endpoint_has_precedence_over_max_rows() -> None:
     schema = {"type": "object", "properties": {"max_rows": {"type": "string"}}, "required": []}
     api = RecordingApi(key_view(endpoint("e", parameters=schema)), (OK_REPLY, b""))
     assert not call_agent_tool(api, "e", max_rows="all").is_error
-    assert api.calls[0].parameters == {"max_rows": "all"}
+    assert api.calls[0].body_parameters == {"max_rows": "all"}
 
 
 @pytest.mark.parametrize("max_rows", [0, -1, 1.5, "5", True, [1]])
@@ -121,7 +121,7 @@ def test_the_instructions_for_an_agent_mention_pins_and_redaction() -> None:
 
 def test_truncation_is_stated_even_if_a_streamed_answer_has_no_header() -> None:
     rows = b'{"n": 1}\n' * 5
-    ndjson_reply = Reply(
+    ndjson_reply = ApiResponse(
         200, [NDJSON, ("cordwood-truncated", "max_rows=5"), ("cordwood-notice", "one"), ("cordwood-notice", "two")]
     )
     for reply, limit in ((ndjson_reply, 1000), (OK_REPLY, 5)):
@@ -140,14 +140,14 @@ def test_truncation_is_stated_even_if_a_streamed_answer_has_no_header() -> None:
     [b"", b"not json", b'{"error": "\xff"}', b"[]", b"{}", b'{"error": 5}', b'{"error": {"line": "x"}}', b"[" * 9999],
 )
 def test_any_error_body_becomes_text(body: bytes) -> None:
-    answer = call_agent_tool(RecordingApi(key_view(endpoint("e")), (Reply(502, [], body), b"")), "e", project="x")
+    answer = call_agent_tool(RecordingApi(key_view(endpoint("e")), (ApiResponse(502, [], body), b"")), "e", project="x")
     assert answer.is_error
     assert "502" in answer.text or "None" not in answer.text
 
 
 @pytest.mark.parametrize("text", ["x", "'", "\\", "\\'", "a'b\\c", "';--", "'''", '"', "`", "é", "@p", "{x}"])
 def test_quoted_texts_and_names_are_parsed_back_unchanged(text: str) -> None:
-    tree = parse(f"select {quote_sql_string(text)} as v from {quote_sql_identifier(text)} as t").tree
+    tree = parse_sql(f"select {quote_sql_string(text)} as v from {quote_sql_identifier(text)} as t").tree
     (literal,) = [node for node in tree.walk() if type(node).__name__ == "Literal"]
     assert literal.name == text
     (table,) = [node for node in tree.walk() if type(node).__name__ == "Table"]
@@ -174,7 +174,7 @@ def test_an_unexpected_failure_is_raised_and_not_shown_to_the_agent() -> None:
 class AcceptingApi(RecordingApi):
     """An API that answers every call with one event."""
 
-    async def send(self, call: ApiCall, take: OnChunk) -> Reply:
+    async def send(self, call: ApiCall, take: OnChunk) -> ApiResponse:
         self.calls.append(call)
         if call.accepted_media_type == "application/json":
             take(
@@ -184,7 +184,7 @@ class AcceptingApi(RecordingApi):
                 if call.path == "/api/sources"
                 else b"{}"
             )
-            return Reply(200, [])
+            return ApiResponse(200, [])
         take(b'{"id": "1", "timestamp": 5}\n')
         return OK_REPLY
 

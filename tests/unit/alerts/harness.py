@@ -25,7 +25,7 @@ def make_alert(condition: str = "rows", name: str = "a", **settings: Any) -> Ale
     return Alert(
         name=name,
         id=uuid5(ALERT_ID_NAMESPACE, name),
-        endpoint="errors",
+        endpoint_name="errors",
         condition=parsed,
         every_seconds=60.0,
         revision="1",
@@ -63,7 +63,7 @@ class AlertGroups:
             lambda target: self._repeat.get(target, self.alert.repeat_seconds),
             lambda _: self.silenced,
         )
-        self.instances = step.groups
+        self.instances = step.states_by_fingerprint
         return step
 
     def notified(self, seconds: float, rows: Sequence[Mapping[str, object]], **more: bool) -> list[tuple[str, str]]:

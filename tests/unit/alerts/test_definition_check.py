@@ -24,7 +24,7 @@ ENDPOINT = Endpoint(
        where t.project = @project and (@since is null or t.timestamp > @since) and @least > 0)
        select project, count(*) as n from logs group by project""",
     "1",
-    sandbox=True,
+    accepts_sandbox_queries=True,
     parameters=PARAMETERS,
 )
 QUERY_PARAMETERS: dict[str, Any] = {"parameters": {"project": "p", "since": "now-5m"}}

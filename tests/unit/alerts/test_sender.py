@@ -65,7 +65,7 @@ def test_changes_of_one_alert_are_sent_in_one_notification(tmp_path: Path) -> No
         harness.queue(3)
         harness.queue(2, OTHER_ALERT_FACTS)
         assert [await harness.advance(), await harness.advance(), await harness.advance()] == [1, 1, 0]
-        assert [(sent.alert, len(sent.changes)) for sent in harness.received] == [("a", 3), ("b", 2)]
+        assert [(sent.alert_name, len(sent.changes)) for sent in harness.received] == [("a", 3), ("b", 2)]
         assert len({sent.id for sent in harness.received}) == 2
 
     run_async(test)
@@ -166,7 +166,7 @@ def test_a_target_that_fails_does_not_delay_another(tmp_path: Path) -> None:
         harness.queue(1)
         harness.queue(1, OTHER_ALERT_FACTS, "y")
         await asyncio.gather(*await sender.start_due_sends())
-        assert [sent.alert for sent in received] == ["b"]
+        assert [sent.alert_name for sent in received] == ["b"]
 
     run_async(test)
 

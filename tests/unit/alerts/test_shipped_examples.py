@@ -69,14 +69,14 @@ def alerts_in(folder: Path) -> tuple[Alert, ...]:
 def test_an_example_is_valid_when_uncommented(name: str, tmp_path: Path) -> None:
     (tmp_path / f"{name}.sql").write_text(uncommented_file(name))
     (alert,) = alerts_in(tmp_path)
-    assert (alert.name, alert.endpoint, alert.send_to) == (name, name, TARGETS)
+    assert (alert.name, alert.endpoint_name, alert.send_to) == (name, name, TARGETS)
 
 
 @pytest.mark.parametrize("name", SHIPPED_FILES)
 def test_an_example_is_valid_as_an_alert_file(name: str, tmp_path: Path) -> None:
     (tmp_path / "mine.alert.toml").write_text("\n".join([f'endpoint = "{name}"', *example_lines(name)]))
     (alert,) = alerts_in(tmp_path)
-    assert (alert.name, alert.endpoint, alert.send_to) == ("mine", name, TARGETS)
+    assert (alert.name, alert.endpoint_name, alert.send_to) == ("mine", name, TARGETS)
 
 
 @pytest.mark.parametrize("name", SHIPPED_FILES)

@@ -125,7 +125,7 @@ def test_removing_an_alert_resolves_its_firing_groups() -> None:
         ("x", "resolved"),
         ("x", "resolved"),
     ]
-    assert step.groups == {}
+    assert step.states_by_fingerprint == {}
 
 
 @given(

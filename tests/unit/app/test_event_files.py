@@ -26,7 +26,7 @@ def records_in(file: Path, reading: ReadOptions = ReadOptions()) -> Sequence[Fil
 
 
 def events_in(file: Path, reading: ReadOptions = ReadOptions()) -> Sequence[bytes]:  # noqa: B008 - frozen
-    return [record.data for record in records_in(file, reading)]
+    return [record.json_bytes for record in records_in(file, reading)]
 
 
 def with_ids(*events: bytes) -> Sequence[bytes]:
@@ -103,12 +103,18 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_csv_types_are_optional_and_do_not_change_ids(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("status;m\n200;x\n200;x\n1;2;3\n")
-    as_text, typed = records_in(file), records_in(file, ReadOptions(csv=CsvOptions(column_types=ColumnTypes("auto"))))
-    first, second, refused = (json.loads(record.data) for record in as_text)
+    as_text, typed = (
+        records_in(file),
+        records_in(file, ReadOptions(csv_options=CsvOptions(column_types=ColumnTypes("auto")))),
+    )
+    first, second, refused = (json.loads(record.json_bytes) for record in as_text)
     assert (first["status"], first["m"], refused) == ("200", "x", "1;2;3")
     assert first["id"] != second["id"]
-    assert [json.loads(record.data) for record in typed[:2]] == [first | {"status": 200}, second | {"status": 200}]
-    assert (as_text[2].position, as_text[2].fault) == (4, "The record has 3 fields, but the header has 2.")
+    assert [json.loads(record.json_bytes) for record in typed[:2]] == [
+        first | {"status": 200},
+        second | {"status": 200},
+    ]
+    assert (as_text[2].position, as_text[2].refusal_reason) == (4, "The record has 3 fields, but the header has 2.")
 
 
 def test_text_formats_must_be_named_and_the_refusal_suggests_one(tmp_path: Path) -> None:
@@ -118,7 +124,7 @@ def test_text_formats_must_be_named_and_the_refusal_suggests_one(tmp_path: Path)
         records_in(file)
     assert "--as logfmt" in refused.value.one_line_text()
     as_logfmt = records_in(file, ReadOptions("logfmt"))
-    assert [record.fault for record in as_logfmt] == [None, "The line is not in the format logfmt.", None]
+    assert [record.refusal_reason for record in as_logfmt] == [None, "The line is not in the format logfmt.", None]
     as_lines = [json.loads(event) for event in events_in(file, ReadOptions("lines"))]
     assert [event["event_message"] for event in as_lines] == file.read_text().splitlines()
     assert len({event["id"] for event in as_lines}) == 3
@@ -129,9 +135,9 @@ def test_a_journal_export_is_read_entry_by_entry(tmp_path: Path) -> None:
     binary = b"MESSAGE\n" + (3).to_bytes(8, "little") + b"a\nb\n"
     file.write_bytes(b"__CURSOR=c1\n__REALTIME_TIMESTAMP=5\n" + binary + b"\n__CURSOR=c2\nno field\n\n__CURSOR=c3\n")
     first, refused, last = records_in(file)
-    assert json.loads(first.data) == {"id": "c1", "timestamp": 5, "event_message": "a\nb", "metadata": {}}
-    assert (refused.position, "neither NAME=value" in (refused.fault or "")) == (2, True)
-    assert json.loads(last.data)["id"] == "c3"
+    assert json.loads(first.json_bytes) == {"id": "c1", "timestamp": 5, "event_message": "a\nb", "metadata": {}}
+    assert (refused.position, "neither NAME=value" in (refused.refusal_reason or "")) == (2, True)
+    assert json.loads(last.json_bytes)["id"] == "c3"
 
 
 @pytest.mark.parametrize(
@@ -200,9 +206,9 @@ def test_a_line_that_is_too_long_is_refused_and_the_next_is_read(tmp_path: Path)
     file = tmp_path / "a.ndjson"
     file.write_bytes(b'{"a": "' + b"x" * MAX_FILE_RECORD_BYTES + b'"}\n{"id": "b"}\n')
     too_long, after = records_in(file)
-    assert (too_long.position, too_long.fault) == (1, "The line is longer than 16 MiB.")
-    assert len(too_long.data) < 10_000
-    assert (after.position, after.data) == (2, b'{"id": "b"}')
+    assert (too_long.position, too_long.refusal_reason) == (1, "The line is longer than 16 MiB.")
+    assert len(too_long.json_bytes) < 10_000
+    assert (after.position, after.json_bytes) == (2, b'{"id": "b"}')
 
 
 def test_an_invalid_parquet_file_is_an_error(tmp_path: Path) -> None:

@@ -43,7 +43,9 @@ def test_a_file_without_a_key_is_refused(tmp_path: Path, text: str | None, messa
 def test_a_new_store_gets_a_private_and_a_public_key_once(store: SQLiteKeyStore) -> None:
     first_pair = create_first_keys(store)
     assert first_pair is not None
-    kinds = [store.find(hash_secret(secret)) for secret in (first_pair.private, first_pair.public)]
+    kinds = [
+        store.find(hash_secret(secret)) for secret in (first_pair.private_key_secret, first_pair.public_key_secret)
+    ]
     assert [kind.terms.scopes for kind in kinds if kind] == [{"private"}, {"public"}]
     assert create_first_keys(store) is None
 

@@ -155,7 +155,7 @@ def test_an_unchanged_query_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> N
         read_endpoint_file("me.sql", endpoint_text("read.me", "select 1 as x")),
     ]
     first = list(link_included_endpoints(endpoints, set(), []))
-    monkeypatch.setattr(included_endpoints, "parse", None)
+    monkeypatch.setattr(included_endpoints, "parse_sql", None)
     assert list(link_included_endpoints(endpoints, set(), [])) == first
     assert first[0].included_endpoints == (endpoints[1],)
 

@@ -33,7 +33,7 @@ def endpoint_text(settings: str) -> str:
 def test_every_setting_of_an_alert_is_read() -> None:
     alert = read_endpoint_file("a.sql", endpoint_text(ALL_SETTINGS)).alert
     assert alert is not None
-    assert (alert.name, alert.endpoint, alert.file, alert.line) == ("too slow", "slow", "a.sql", 3)
+    assert (alert.name, alert.endpoint_name, alert.file, alert.line) == ("too slow", "slow", "a.sql", 3)
     assert alert.condition == AlertCondition(
         "change(`p95 ms`) >= 50%", ComparedValue.CHANGE, "p95 ms", Comparison.AT_LEAST, 50.0, is_percent=True
     )
@@ -44,7 +44,7 @@ def test_every_setting_of_an_alert_is_read() -> None:
     assert alert.parameters == {
         "project": "p", "least": "5", "all": "true", "since": "now-5m", "day": "2024-05-15",
     }  # fmt: skip
-    assert (alert.sandbox, alert.redact) == (("sql", "select 1"), True)
+    assert (alert.sandbox_language_and_text, alert.redact) == (("sql", "select 1"), True)
 
 
 def test_table_of_alert_returns_the_table_that_the_alert_was_read_from() -> None:
@@ -61,7 +61,7 @@ def test_table_of_alert_returns_the_table_that_the_alert_was_read_from() -> None
 def test_an_alert_is_optional_and_an_alert_file_names_its_alert() -> None:
     assert read_endpoint_file("a.sql", endpoint_text('name = "a"')).alert is None
     alert = read_alert_file("/q/quiet.alert.toml", 'endpoint = "logs.all"\nevery = "1m"\ncondition = "missing"\n')
-    assert (alert.name, alert.endpoint, alert.severity, alert.for_seconds) == (
+    assert (alert.name, alert.endpoint_name, alert.severity, alert.for_seconds) == (
         "quiet", "logs.all", Severity.WARNING, 0.0,
     )  # fmt: skip
 

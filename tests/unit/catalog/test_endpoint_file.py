@@ -52,7 +52,7 @@ def test_every_setting_of_a_file_is_read() -> None:
     assert (endpoint.cache_seconds, endpoint.warm_seconds, endpoint.timeout_seconds) == (900.0, 300.0, 1.5)
     assert (endpoint.max_rows, endpoint.redact_mode, endpoint.description) == (50, "hash", "Says things.")
     assert endpoint.time_zone == "Europe/Berlin"
-    assert (endpoint.sandbox, endpoint.redact_pii, endpoint.auth) == (True, True, False)
+    assert (endpoint.accepts_sandbox_queries, endpoint.redact_pii, endpoint.requires_key) == (True, True, False)
     assert endpoint.parameters == (
         Parameter("project", required=True, kind=TextParameterKind.REGEX, description="Which one.", example="a.*"),
         Parameter("size", type=Kind.INT64, default="5", one_of=("5", "10")),
@@ -62,7 +62,12 @@ def test_every_setting_of_a_file_is_read() -> None:
 def test_a_file_with_only_a_name_has_the_defaults() -> None:
     endpoint = read_endpoint('/* name = "a" */ select 1')
     assert (endpoint.max_rows, endpoint.cache_seconds, endpoint.warm_seconds) == (1000, 0.0, None)
-    assert (endpoint.sandbox, endpoint.redact_pii, endpoint.auth, endpoint.parameters) == (False, False, True, ())
+    assert (endpoint.accepts_sandbox_queries, endpoint.redact_pii, endpoint.requires_key, endpoint.parameters) == (
+        False,
+        False,
+        True,
+        (),
+    )
 
 
 def test_the_default_id_is_derived_from_the_name() -> None:

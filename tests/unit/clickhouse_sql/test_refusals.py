@@ -4,7 +4,7 @@ import pytest
 
 from cordwood.clickhouse_sql.functions import TRANSLATOR_BY_FUNCTION
 from cordwood.clickhouse_sql.functions.aggregates import AGGREGATE_NAMES
-from cordwood.clickhouse_sql.parse import parse, require_permitted_syntax
+from cordwood.clickhouse_sql.parse import parse_clickhouse_sql, require_permitted_syntax
 from cordwood.clickhouse_sql.permitted_syntax import PERMITTED_AGGREGATES
 from cordwood.clickhouse_sql.permitted_syntax import PERMITTED_FUNCTIONS as PERMITTED
 from cordwood.errors import QueryFault
@@ -29,7 +29,7 @@ from cordwood.errors import QueryFault
 )
 def test_a_refusal_has_a_position_and_a_hint(sql: str, column: int | None, message: str, hint: str) -> None:
     with pytest.raises(QueryFault) as caught:
-        require_permitted_syntax(parse(sql))
+        require_permitted_syntax(parse_clickhouse_sql(sql))
     fault = caught.value
     assert fault.message == message
     assert hint in (fault.hint or "")

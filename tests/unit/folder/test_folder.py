@@ -37,7 +37,7 @@ def test_an_owner_without_an_announcement_holds_the_lock(folder: DataFolder) -> 
     with folder.take_ownership():
         with pytest.raises(DataFolderInUse, match="another process"), folder.take_ownership():
             pass
-        owner = folder.owner()
+        owner = folder.find_owner()
         assert owner is not None
         assert (owner.pid, owner.url) == (0, "")
 
@@ -45,9 +45,9 @@ def test_an_owner_without_an_announcement_holds_the_lock(folder: DataFolder) -> 
 def test_the_owner_s_url_and_key_can_be_read_from_the_folder(folder: DataFolder) -> None:
     with folder.take_ownership() as ownership:
         announced = ownership.publish_owner("http://127.0.0.1:4000")
-        assert folder.owner() == announced
+        assert folder.find_owner() == announced
         assert len(announced.key) > 40
-    assert folder.owner() is None
+    assert folder.find_owner() is None
 
 
 def test_the_announcement_is_readable_by_its_user_only(folder: DataFolder) -> None:
@@ -57,7 +57,7 @@ def test_the_announcement_is_readable_by_its_user_only(folder: DataFolder) -> No
 
 
 def test_a_missing_folder_has_no_owner(folder: DataFolder) -> None:
-    assert folder.owner() is None
+    assert folder.find_owner() is None
 
 
 def test_a_file_cannot_be_a_data_folder(tmp_path: Path) -> None:

@@ -8,14 +8,14 @@ import pytest
 from cordwood.ingest.derived_fields import derived_fields_of_stream, fill_template
 from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Event, Shape
+from cordwood.model.event import Event, EventShape
 
 EDGE_STREAM = Stream("edge", UUID(int=1), derive_templates={"metadata.request.url": "https://{project}.{host}{path}"})
 
 
 def derived_url(metadata: object, project: str | None = "proj") -> object:
     event = Event("a", 1, project=project, metadata=json.dumps(metadata))
-    return json.loads(derived_fields_of_stream(EDGE_STREAM).fill(event).metadata or "null")
+    return json.loads(derived_fields_of_stream(EDGE_STREAM).fill_missing_fields(event).metadata or "null")
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,12 @@ def test_every_name_outside_a_host_is_required() -> None:
 
 
 def test_only_events_without_the_field_are_filled() -> None:
-    shapes: dict[str, Shape] = {}
+    shapes: dict[str, EventShape] = {}
     reader = ShapeInferrer(lambda: shapes)
     full = Event("a", 1, project="p", metadata='{"request":{"path":"/x","host":"p.example.co","url":"https://own/"}}')
     bare = Event("b", 1, project="p", metadata='{"request":{"path":"/x","host":"p.example.co"}}')
     _, learnt = reader.infer_stream_shape("edge", [full, bare], derived_fields_of_stream(EDGE_STREAM))
-    shapes["edge"] = Shape().merged_with_kinds(learnt)
+    shapes["edge"] = EventShape().merged_with_kinds(learnt)
     reader = ShapeInferrer(lambda: shapes)
     for _ in range(2):
         inspected, _ = reader.infer_stream_shape("edge", [full, bare], derived_fields_of_stream(EDGE_STREAM))
@@ -75,7 +75,7 @@ def test_numbers_beyond_all_types_do_not_prevent_derivation(number: str) -> None
     Regression: at the top level, the number caused status 500. In the metadata, it left the derived field empty.
     """
     metadata = f'{{"request":{{"path":"/x"}},"in":[{number}]}}'
-    event = derived_fields_of_stream(EDGE_STREAM).fill(
+    event = derived_fields_of_stream(EDGE_STREAM).fill_missing_fields(
         Event("a", 1, project="p", metadata=metadata, extras=f'{{"in":[[{number}]]}}')
     )
     assert json.loads(event.metadata or "null") == {"request": {"path": "/x", "url": "https://p/x"}, "in": [number]}
@@ -86,4 +86,4 @@ def test_a_too_deep_event_is_unchanged() -> None:
     deep = Event(
         "a", 1, project="p", metadata='{"request":{"path":"/x"}}', extras='{"in":' + "[" * 9000 + "]" * 9000 + "}"
     )
-    assert derived_fields_of_stream(EDGE_STREAM).fill(deep) == deep
+    assert derived_fields_of_stream(EDGE_STREAM).fill_missing_fields(deep) == deep

@@ -169,16 +169,16 @@ def test_the_number_of_bodies_of_one_key_is_limited() -> None:
 def test_quarantined_items_above_a_gigabyte_per_day_are_truncated(clock: ManualClock) -> None:
     truncator = ItemTruncator(2**20, lambda: round(clock.seconds * 1e6))
     large = RefusedItem(0, "No.", "x" * 2**21)
-    assert all(truncator.truncate(large) is large for _ in range(512))
-    cut = truncator.truncate(large)
+    assert all(truncator.truncate_if_needed(large) is large for _ in range(512))
+    cut = truncator.truncate_if_needed(large)
     assert (cut.is_truncated, len(cut.text)) == (True, 4096)
     assert cut.reason == "No. Only its first 4 KiB are stored, and it cannot be replayed."
     small_item = RefusedItem(1, "No.", "x" * 4096)
-    assert truncator.truncate(small_item) is small_item
+    assert truncator.truncate_if_needed(small_item) is small_item
     clock.seconds = 3600
-    assert truncator.truncate(large) is large
+    assert truncator.truncate_if_needed(large) is large
 
 
 def test_an_item_above_the_event_limit_is_truncated() -> None:
-    cut = ItemTruncator(2**20, lambda: 0).truncate(RefusedItem(0, "No.", "x" * (2**21 + 1)))
+    cut = ItemTruncator(2**20, lambda: 0).truncate_if_needed(RefusedItem(0, "No.", "x" * (2**21 + 1)))
     assert (cut.is_truncated, len(cut.text)) == (True, 2**18)

@@ -20,7 +20,9 @@ from cordwood.model.definitions import Stream, Transform, TransformAction
 
 NOW_US = 1_700_000_000_000_000
 PLAIN_STREAM = Stream("plain", UUID(int=1))
-DROPPING_STREAM = Stream("dropping", UUID(int=2), transforms=(Transform(TransformAction.DROP, where="m.drop:true"),))
+DROPPING_STREAM = Stream(
+    "dropping", UUID(int=2), transforms=(Transform(TransformAction.DROP_EVENT, lql_filter="m.drop:true"),)
+)
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +54,13 @@ def test_parts_are_stored_together_and_every_item_has_its_outcome(intake: Intake
         return labelled
 
     async def stored() -> None:
-        body = await intake.decode(read, b"x" * 1001)
+        body = await intake.decode_body(read, b"x" * 1001)
         parts = [
             BodyPartForStream(PLAIN_STREAM, body.parts_by_labels["a",]),
             BodyPartForStream(DROPPING_STREAM, body.parts_by_labels["b",]),
         ]
         plain, dropping = await intake.store_body_parts(parts, 1001, BodyFormat.EVENTS, is_itemized=True)
-        assert not any(part.parsed.events for part in parts)
+        assert not any(part.parsed_body.events for part in parts)
         assert (plain.accepted, plain.duplicates, plain.quarantined) == (2, 1, 2)
         assert (dropping.accepted, dropping.duplicates, dropping.dropped) == (1, 1, 1)
         assert plain.item_outcomes == {

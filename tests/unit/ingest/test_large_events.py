@@ -52,8 +52,9 @@ def test_without_a_budget_everything_is_accepted() -> None:
 def test_quarantined_items_are_truncated_beyond_their_budget() -> None:
     truncator = ItemTruncator(2**20, lambda: 0, LargeEventLimiter(BUDGET_CHARACTERS))
     truncated_items = [
-        truncator.truncate(RefusedItem(0, "No.", "x" * 2 * LARGE_EVENT_THRESHOLD_CHARACTERS)) for _ in range(15)
+        truncator.truncate_if_needed(RefusedItem(0, "No.", "x" * 2 * LARGE_EVENT_THRESHOLD_CHARACTERS))
+        for _ in range(15)
     ]
     assert [truncated.is_truncated for truncated in truncated_items] == [False] * 12 + [True] * 3
     assert {len(truncated.text) for truncated in truncated_items if truncated.is_truncated} == {4096}
-    assert not truncator.truncate(RefusedItem(0, "No.", "x" * 1000)).is_truncated
+    assert not truncator.truncate_if_needed(RefusedItem(0, "No.", "x" * 1000)).is_truncated

@@ -11,7 +11,7 @@ from cordwood.ingest import event_values, shape_inference
 from cordwood.ingest.event_values import MutableKindsByPath
 from cordwood.ingest.shape_inference import MAX_PATHS_PER_SHAPE, InferredShapes, ShapeInferrer
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Event, EventPath, Shape, ValueKind
+from cordwood.model.event import Event, EventPath, EventShape, ValueKind
 
 STREAM = Stream("s", UUID(int=1), project_at=("ref",))
 TEXT, NUMBER, OBJECT, ARRAY = ValueKind.TEXT, ValueKind.NUMBER, ValueKind.OBJECT, ValueKind.ARRAY
@@ -27,7 +27,7 @@ class ShapeStore:
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.shape = Shape()
+        self.shape = EventShape()
         self.projects = ProjectShapes()
         self.inspected: list[Event] = []
         self.reader = ShapeInferrer(lambda: {"s": self.shape}, lambda: {"s": self.projects})
@@ -41,14 +41,14 @@ class ShapeStore:
         monkeypatch.setattr(shape_inference, "collect_paths", counted)
 
     def take(self, *events: Event) -> InferredShapes:
-        learnt = self.reader.infer(STREAM, events)
+        learnt = self.reader.infer_shapes(STREAM, events)
         self.shape = self.shape.merged_with_kinds(learnt.stream_kinds)
         for project, kinds in learnt.kinds_by_project.items():
             self.projects.add_kinds(project, kinds)
         return learnt
 
     def names(self, project: str) -> set[tuple[str, ...]]:
-        return set(self.projects.shape_of_project(project, self.shape).kinds)
+        return set(self.projects.shape_of_project(project, self.shape).value_kinds_by_path)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_project_has_the_paths_of_its_events_even_if_they_are_known_from_other
     if before != "nobody":
         store.take(event("other", OWN_METADATA | ({"more": [1], "t": "x"} if "more" in before else {}), {"app": "x"}))
     store.take(event("p", OWN_METADATA, {"app": "x"}))
-    assert store.projects.shape_of_project("p", store.shape).kinds == KINDS_OF_OWN_METADATA
+    assert store.projects.shape_of_project("p", store.shape).value_kinds_by_path == KINDS_OF_OWN_METADATA
 
 
 def test_the_paths_of_an_event_that_fits_the_shape_are_learnt_by_the_decoder(store: ShapeStore) -> None:
@@ -105,7 +105,7 @@ def test_a_project_has_a_limited_share_of_the_paths_of_a_stream(store: ShapeStor
     for number in range(40):
         store.take(event("greedy", {f"k{number}_{index}": {"x": index} for index in range(200)}))
     assert len(store.names("greedy")) <= MAX_PATH_KINDS_PER_PROJECT
-    assert len(store.shape.kinds) <= MAX_PATH_KINDS_PER_PROJECT
+    assert len(store.shape.value_kinds_by_path) <= MAX_PATH_KINDS_PER_PROJECT
     learnt = store.take(event("modest", {"path": "/", "list": [1]}))
     assert {("metadata", "path"), ("metadata", "list")} <= learnt.stream_kinds.keys()
     assert {("metadata", "path"), ("metadata", "list")} <= store.names("modest")
@@ -123,7 +123,7 @@ def test_events_that_fit_are_not_collected_again_when_the_list_is_full(store: Sh
     store.take(*modest)
     for number in range(60):
         store.take(event(None, {f"k{number}": {f"x{index}": 1 for index in range(100)}}))
-    assert len(store.shape.kinds) == MAX_PATHS_PER_SHAPE
+    assert len(store.shape.value_kinds_by_path) == MAX_PATHS_PER_SHAPE
     before = len(store.inspected)
     store.take(*modest)
     store.take(*modest)
@@ -134,12 +134,12 @@ def test_the_stored_kinds_of_a_path_that_was_not_listed_are_unknown(store: Shape
     store.take(event("p", {"known": {"x": 1}}))
     wide = {f"k{index}": [index] for index in range(600)}
     store.take(event("p", {"known": wide, "beside": 1}))
-    unlisted = next(path for key in wide if (path := ("metadata", "known", key)) not in store.shape.kinds)
+    unlisted = next(path for key in wide if (path := ("metadata", "known", key)) not in store.shape.value_kinds_by_path)
     assert store.shape.stored_kinds(unlisted) is None
     assert store.shape.stored_kinds(("metadata", "beside", "below")) == frozenset()
     # Now the path is listed, but earlier events may have values of other kinds at this path.
     store.take(event("p", {"known": {unlisted[-1]: "text"}}))
-    assert store.shape.kinds[unlisted] == {TEXT}
+    assert store.shape.value_kinds_by_path[unlisted] == {TEXT}
     assert store.shape.stored_kinds(unlisted) is None
 
 
@@ -153,7 +153,7 @@ def test_projects_beyond_the_maximum_have_no_shape_of_their_own(
     assert store.names("") == set()
     for number in range(40):
         store.take(event(f"q{number}", {f"many{number}_{index}": 1 for index in range(100)}))
-    assert len(store.shape.kinds) <= MAX_PATH_KINDS_PER_PROJECT + 20
+    assert len(store.shape.value_kinds_by_path) <= MAX_PATH_KINDS_PER_PROJECT + 20
 
 
 def test_equal_sets_have_one_version_and_another_set_another() -> None:

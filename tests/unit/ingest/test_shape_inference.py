@@ -19,7 +19,7 @@ from cordwood.model.event import (
     MAX_LISTED_PATH_STEPS,
     Event,
     EventPath,
-    Shape,
+    EventShape,
     ValueKind,
     ValueKindsByPath,
     format_paths,
@@ -37,7 +37,7 @@ class LearningStream:
     """A stream whose shape is updated as an engine updates it."""
 
     def __init__(self) -> None:
-        self.shape = Shape()
+        self.shape = EventShape()
         self._reader = ShapeInferrer(lambda: {"s": self.shape})
 
     def learn(self, *events: Event) -> ValueKindsByPath:
@@ -88,7 +88,7 @@ def test_beyond_the_maximum_of_paths_only_new_kinds_are_learnt() -> None:
     stream = LearningStream()
     for group in range(2 * MAX_PATHS_PER_SHAPE // 400):
         stream.learn(event({f"group{group}": {f"key{number}": 1 for number in range(400)}}))
-    assert len(stream.shape.kinds) == MAX_PATHS_PER_SHAPE
+    assert len(stream.shape.value_kinds_by_path) == MAX_PATHS_PER_SHAPE
     assert stream.learn(event({"one more": 1})) == {}
     assert stream.learn(event({"group0": {"key0": "text"}})) == {("metadata", "group0", "key0"): TEXT}
 
@@ -104,10 +104,10 @@ def test_the_number_of_keys_below_one_path_is_limited() -> None:
     stream = LearningStream()
     for number in range(0, 30_000, 300):
         stream.learn(event({"by_id": {f"id{number + index}": {"n": index} for index in range(300)}}))
-    ids = {path for path in stream.shape.kinds if path[:2] == ("metadata", "by_id") and len(path) == 3}
+    ids = {path for path in stream.shape.value_kinds_by_path if path[:2] == ("metadata", "by_id") and len(path) == 3}
     assert len(ids) == MAX_PATHS_BELOW_PARENT
-    assert {path[:3] for path in stream.shape.kinds if len(path) == 4} <= ids
-    assert len(stream.shape.kinds) < MAX_PATHS_PER_SHAPE
+    assert {path[:3] for path in stream.shape.value_kinds_by_path if len(path) == 4} <= ids
+    assert len(stream.shape.value_kinds_by_path) < MAX_PATHS_PER_SHAPE
     assert stream.learn(event({"path": "/"})) == {("metadata", "path"): TEXT}
 
 
@@ -115,12 +115,12 @@ def test_the_nearest_listed_ancestor_of_a_path_that_is_too_long_is_marked() -> N
     stream = LearningStream()
     stream.learn(event({"short": {"a": 1}}))
     learnt = stream.learn(event({"short": {"k" * (MAX_LISTED_PATH_CHARACTERS + 1): 1, "b": 2}}))
-    assert learnt[("metadata", "short")] == {ValueKind.UNLISTED}
+    assert learnt[("metadata", "short")] == {ValueKind.UNLISTED_DESCENDANTS}
     deepest: object = {"too": "deep"}
     for _ in range(MAX_LISTED_PATH_STEPS - 1):
         deepest = {"a": deepest}
     learnt = stream.learn(event(deepest))
-    assert learnt["metadata", *"a" * (MAX_LISTED_PATH_STEPS - 1)] == OBJECT | {ValueKind.UNLISTED}
+    assert learnt["metadata", *"a" * (MAX_LISTED_PATH_STEPS - 1)] == OBJECT | {ValueKind.UNLISTED_DESCENDANTS}
     assert stream.learn(event(deepest)) == {}
 
 
@@ -130,7 +130,7 @@ def test_a_wide_event_is_learnt_completely_over_several_batches() -> None:
     for _ in range(2):
         stream.learn(wide)
     assert stream.learn(wide) == {}
-    assert len(stream.shape.kinds) == 809
+    assert len(stream.shape.value_kinds_by_path) == 809
 
 
 LARGE_NUMBER = "123456789012345678901234567890"
@@ -156,7 +156,7 @@ LARGE_NUMBER = "123456789012345678901234567890"
 )
 @pytest.mark.parametrize("known", [{}, {("metadata",): OBJECT, ("metadata", "n"): NUMBER, ("x",): NUMBER}])
 def test_a_number_beyond_all_types_is_stored_as_text(posted: str, stored: str, known: ValueKindsByPath) -> None:
-    reader = ShapeInferrer(lambda: {"s": Shape(known)})
+    reader = ShapeInferrer(lambda: {"s": EventShape(known)})
     (stored_event,), learnt = reader.infer_stream_shape(
         "s", [Event("a", 1, metadata=f'{{"n":{posted}}}', extras=f'{{"x": {posted}}}')]
     )
@@ -166,7 +166,7 @@ def test_a_number_beyond_all_types_is_stored_as_text(posted: str, stored: str, k
 
 
 def test_the_decoder_accepts_only_known_paths_and_kinds() -> None:
-    shape = Shape({("metadata",): OBJECT, ("metadata", "a"): NUMBER | TEXT, ("project",): TEXT})
+    shape = EventShape({("metadata",): OBJECT, ("metadata", "a"): NUMBER | TEXT, ("project",): TEXT})
     decoder = ShapeDecoder(shape, 0.0)
     values: list[object] = [1, "x", None, 2.5]
     assert all(decoder.object_paths(event({"a": value}, "p")) is not None for value in values)
@@ -207,7 +207,7 @@ def test_an_event_with_the_name_of_the_step_to_elements_as_key_is_stored_with_it
 
 
 def test_the_object_paths_are_the_same_for_new_and_known_events() -> None:
-    shape = Shape()
+    shape = EventShape()
     reader = ShapeInferrer(lambda: {"s": shape})
     sent = [
         event({"a": {"b": {}}, "c": [{"d": {}}], "e": None, "f": 1}, extras={"ctx": {}, "n": 1}),

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cordwood.errors import BadBody, BodyTooLarge
-from cordwood.ingest.sniff import Confidence, FileSample, decode_sample, detect_possible_formats
+from cordwood.ingest.sniff import FileSample, FormatConfidence, decode_sample, detect_possible_formats
 
 OTLP_LOGS = '{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": "hi"}}]}]}]}'
 OTLP_SPANS = '{"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "s", "traceId": "0af7651916cd43dd8448eb211c80319c", "spanId": "b7ad6b7169203331"}]}]}]}'
@@ -74,34 +74,34 @@ def test_an_array_that_is_longer_than_the_sample_is_detected() -> None:
     cut = sample_of("[" + '{"message": "a"},' * 30 + '{"mess', is_whole=False)
     assert (detect_possible_formats(cut)[0].name, detect_possible_formats(cut)[0].confidence) == (
         "json",
-        Confidence.CERTAIN,
+        FormatConfidence.CERTAIN,
     )
     parsed = decode_sample("json", cut)
     assert parsed is not None
     assert len(parsed.events) == 30
     only_item = sample_of('[{"message": "' + "x" * 1000, is_whole=False)
     assert (detect_possible_formats(only_item)[0].confidence, decode_sample("json", only_item)) == (
-        Confidence.POSSIBLE,
+        FormatConfidence.POSSIBLE,
         None,
     )
 
 
 def test_a_malformed_array_is_detected_with_its_error() -> None:
     (formats, *_) = detect_possible_formats(sample_of('[{"message": "a"},\n{"message" "b"}]'))
-    assert (formats.name, formats.confidence) == ("json", Confidence.LIKELY)
+    assert (formats.name, formats.confidence) == ("json", FormatConfidence.LIKELY)
     assert "Line 2: the text is not JSON" in formats.reason
 
 
 @pytest.mark.parametrize(
     ("text", "confidence"),
     [
-        ("id,message\n1,a\n2,b\n", Confidence.CERTAIN),
-        ("a_column,b_column\n1,a\n2,b\n", Confidence.LIKELY),
-        ("started, now\nstopped, then, and again\nso, it is\n", Confidence.POSSIBLE),
-        ("2026-01-01,5\n2026-01-02,6\n", Confidence.POSSIBLE),
+        ("id,message\n1,a\n2,b\n", FormatConfidence.CERTAIN),
+        ("a_column,b_column\n1,a\n2,b\n", FormatConfidence.LIKELY),
+        ("started, now\nstopped, then, and again\nso, it is\n", FormatConfidence.POSSIBLE),
+        ("2026-01-01,5\n2026-01-02,6\n", FormatConfidence.POSSIBLE),
     ],
 )
-def test_the_confidence_in_csv_depends_on_its_header_and_its_records(text: str, confidence: Confidence) -> None:
+def test_the_confidence_in_csv_depends_on_its_header_and_its_records(text: str, confidence: FormatConfidence) -> None:
     (formats,) = [finding for finding in detect_possible_formats(sample_of(text)) if finding.name == "csv"]
     assert formats.confidence == confidence
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from cordwood.app.compose import Components, build_components
+from cordwood.app.compose import ServiceComponents, build_components
 from cordwood.app.configuration import create_fixed_key, web_options
 from cordwood.app.in_process import _asgi_scope, _run_request
 from cordwood.folder import DataFolder
@@ -49,7 +49,7 @@ class NoteList:
 class ListenerSite:
     """An open data folder with its HTTP application, which stores the events of the listeners that a test opens."""
 
-    def __init__(self, components: Components, app: Application, notes: NoteList, metrics: Metrics) -> None:
+    def __init__(self, components: ServiceComponents, app: Application, notes: NoteList, metrics: Metrics) -> None:
         self.components = components
         self.app = app
         self.notes = notes

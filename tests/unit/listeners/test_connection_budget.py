@@ -18,7 +18,7 @@ class FakeConnection:
     """A connection that has waited for its sender since it was opened, unless a test sets other values."""
 
     def __init__(self, address: str, clock: ManualClock, *, is_proven: bool = True) -> None:
-        self.address = address
+        self.peer_address = address
         self.opened_at = clock.now
         self.has_sent_valid_message = is_proven
         self.partial_message_bytes = 0

@@ -61,7 +61,7 @@ class GrpcService:
 
     def call(self, method: str, message: bytes, *, compressed: bool = False, **metadata: str) -> bytes:
         """Return the answer to a call, which has the private key unless `metadata` sets another key."""
-        metadata_pairs = {"x-api-key": self.inside.key, "x-source": "otel"} | {
+        metadata_pairs = {"x-api-key": self.inside.private_key_secret, "x-source": "otel"} | {
             name.replace("_", "-"): value for name, value in metadata.items()
         }
         compression = grpc.Compression.Gzip if compressed else None
@@ -74,7 +74,7 @@ class GrpcService:
         return answer
 
     def messages(self) -> list[str]:
-        key = {"x-api-key": self.inside.key}
+        key = {"x-api-key": self.inside.private_key_secret}
         _, _, body = self.inside.send("GET", "/api/sources/otel/recent?limit=100", b"", key)
         result_rows: list[dict[str, Any]] = json.loads(body)
         return [event["event_message"] for event in result_rows]
@@ -130,7 +130,12 @@ def test_spans_are_stored_and_metrics_are_accepted(site: GrpcService) -> None:
 
 
 def test_the_key_may_be_a_bearer_token(site: GrpcService) -> None:
-    assert site.call(LOGS_METHOD, log_request("bearer"), x_api_key="", authorization=f"Bearer {site.inside.key}") == b""
+    assert (
+        site.call(
+            LOGS_METHOD, log_request("bearer"), x_api_key="", authorization=f"Bearer {site.inside.private_key_secret}"
+        )
+        == b""
+    )
 
 
 def test_quarantined_records_are_a_partial_success(site: GrpcService) -> None:
@@ -232,7 +237,9 @@ def test_a_caller_without_a_key_is_refused_before_its_message(site: GrpcService)
 
 def test_a_call_without_a_message_ends(site: GrpcService) -> None:
     async def empty(channel: Any) -> grpc.StatusCode:
-        call = channel.stream_unary(LOGS_METHOD)(metadata=[("x-api-key", site.inside.key), ("x-source", "otel")])
+        call = channel.stream_unary(LOGS_METHOD)(
+            metadata=[("x-api-key", site.inside.private_key_secret), ("x-source", "otel")]
+        )
         await call.done_writing()
         return await asyncio.wait_for(call.code(), CALL_SECONDS)
 
@@ -241,7 +248,7 @@ def test_a_call_without_a_message_ends(site: GrpcService) -> None:
 
 def start_stalled_calls(site: GrpcService, channel: Any, count: int) -> list[Any]:
     """Start calls that send no message, and return them. The fixture's budget has room for four messages."""
-    metadata = [("x-api-key", site.inside.key), ("x-source", "otel")]
+    metadata = [("x-api-key", site.inside.private_key_secret), ("x-source", "otel")]
     return [channel.stream_unary(LOGS_METHOD)(metadata=metadata) for _ in range(count)]
 
 
@@ -267,7 +274,7 @@ def test_a_message_waits_for_the_body_budget(site: GrpcService, monkeypatch: pyt
     async def stall_calls(channel: Any) -> bytes:
         stalled = start_stalled_calls(site, channel, 4)
         await asyncio.sleep(0.2)
-        metadata = [("x-api-key", site.inside.key), ("x-source", "otel")]
+        metadata = [("x-api-key", site.inside.private_key_secret), ("x-source", "otel")]
         call = channel.unary_unary(LOGS_METHOD)(log_request("waits"), metadata=metadata, timeout=CALL_SECONDS)
         await asyncio.sleep(0.1)
         assert not call.done()
@@ -300,8 +307,8 @@ def test_tls_may_require_client_certificates(site: GrpcService, tmp_path: Path) 
         server = await start_otlp_grpc_server(
             Settings(listen=listen, limits=LimitSettings(memory=500 * 10**6)), site.inside.app
         )
-        address = server.names[0].removeprefix("OTLP over gRPC tls://")
-        metadata = [("x-api-key", site.inside.key), ("x-source", "otel")]
+        address = server.listener_names[0].removeprefix("OTLP over gRPC tls://")
+        metadata = [("x-api-key", site.inside.private_key_secret), ("x-source", "otel")]
         unknown = grpc.ssl_channel_credentials(ca.read_bytes())
         known = grpc.ssl_channel_credentials(ca.read_bytes(), pem.read_bytes(), pem.read_bytes())
         async with grpc.aio.secure_channel(address, known) as channel:

@@ -184,7 +184,7 @@ def test_lines_that_were_read_are_stored_after_their_connection_is_replaced(
         _, sender = await connect(listeners)
         sender.write(b"".join(syslog_line(f"cut-{number}") for number in range(10)))
         await reached.wait()
-        for sender_connection in listeners._budget.open_connections:
+        for sender_connection in listeners._connection_budget.open_connections:
             sender_connection.abort()
         may_store.set()
         await until(lambda: stored_rows(site, "cut-%", 10))

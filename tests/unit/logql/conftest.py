@@ -20,7 +20,7 @@ from cordwood.model.redaction import RedactionConfig, RedactionRules
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import parse_and_check_endpoint
 from cordwood.sql.program import EndpointProgram
-from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.patterns import RedactionPolicy
 from tests.spec_runner.world import ENGINES, Unstoppable
 from tests.unit.logql.entries import END_US, NOW_US, START_US, STREAMS
 
@@ -45,9 +45,11 @@ class LogqlEngine:
     engine: Engine
     program: EndpointProgram
 
-    def rows(self, request: LogqlRequest, redaction: Redaction | None = None) -> tuple[list[str], list[Row]]:
+    def rows(self, request: LogqlRequest, redaction: RedactionPolicy | None = None) -> tuple[list[str], list[Row]]:
         check_logql_patterns(request.json_text, self.engine.regex_error)
-        statement = compile_logql(self.program, request.json_text, self.engine.target, self.engine.shapes(), redaction)
+        statement = compile_logql(
+            self.program, request.json_text, self.engine.compile_target, self.engine.shapes_by_stream(), redaction
+        )
         question = bind_parameters(statement, {}, NOW_US, self.engine.regex_error)
         rows = self.engine.answer(question, AnswerLimits(max_rows=1000, timeout_seconds=30), Unstoppable())
         decoded_rows = [tuple(map(_decode_cell, row)) for batch in rows.batches for row in batch]
@@ -104,6 +106,6 @@ def logql(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         body = "\n".join(map(json.dumps, events)).encode()
         asyncio.run(intake.ingest_body(streams[name], "application/x-ndjson", body))
     intake.close()
-    endpoint = Endpoint("spec", uuid5(NAMESPACE_DNS, "spec"), ENDPOINT_SQL, "1", sandbox=True)
+    endpoint = Endpoint("spec", uuid5(NAMESPACE_DNS, "spec"), ENDPOINT_SQL, "1", accepts_sandbox_queries=True)
     yield LogqlEngine(engine, parse_and_check_endpoint(endpoint))
     engine.close()

@@ -36,7 +36,7 @@ def labels_of_events(paths_by_parent: dict[KeyPath, KeyPath], *, is_complete: bo
 
 def label_sql(event_labels: EventLabels, name: str) -> str:
     value = event_labels.label_value(name, PARSER_STATE, 0)
-    return "" if value is None else value.text.sql("bigquery")
+    return "" if value is None else value.text_expression.sql("bigquery")
 
 
 def test_a_label_reads_every_field_with_that_label_name() -> None:

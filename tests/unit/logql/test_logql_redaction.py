@@ -4,18 +4,22 @@ import pytest
 
 from cordwood.logql.syntax import LogqlRequest, ResultKind
 from cordwood.model.redaction import RedactMode
-from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.patterns import RedactionPolicy
 from tests.unit.logql.conftest import LogqlEngine
 from tests.unit.logql.entries import END_US, MINUTE_US, START_US
 
-REDACTION = Redaction(RedactMode.REPLACE)
+REDACTION = RedactionPolicy(RedactMode.REPLACE)
 PRIVATE_MAIL = "jane@example.com"
 
 
 def answer(
-    logql: LogqlEngine, result_kind: ResultKind, query: str, redaction: Redaction | None, label: str = ""
+    logql: LogqlEngine, result_kind: ResultKind, query: str, redaction: RedactionPolicy | None, label: str = ""
 ) -> str:
-    return str(logql.rows(LogqlRequest(result_kind, (query,), START_US, END_US, MINUTE_US, label=label), redaction)[1])
+    return str(
+        logql.rows(LogqlRequest(result_kind, (query,), START_US, END_US, MINUTE_US, requested_label=label), redaction)[
+            1
+        ]
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from cordwood.errors import (
     QueryUnsupported,
 )
 from cordwood.logql.lexer import MAX_QUERY_CHARACTERS
-from cordwood.logql.parse import parse
+from cordwood.logql.parse import parse_logql
 from cordwood.logql.syntax import MAX_SAMPLE_STEPS
 from tests.machine_speed import scaled
 from tests.unit.logql.conftest import LogqlEngine
@@ -79,7 +79,7 @@ REFUSED_QUERIES = [
 @pytest.mark.parametrize(("query", "kind", "column"), REFUSED_QUERIES)
 def test_errors_of_the_parser_have_a_position(query: str, kind: type[Fault], column: int) -> None:
     with pytest.raises(QueryFault) as refused:
-        parse(query)
+        parse_logql(query)
     assert type(refused.value) is kind
     assert refused.value.span is not None
     assert (refused.value.span.line, refused.value.span.column) == (1, column), refused.value.one_line_text()
@@ -147,7 +147,7 @@ HOSTILE_QUERIES = [
 def test_a_hostile_text_is_refused_within_half_a_second(query: str) -> None:
     started = time.thread_time()
     with pytest.raises(QueryFault):
-        parse(query)
+        parse_logql(query)
     assert time.thread_time() - started < scaled(0.5)
 
 

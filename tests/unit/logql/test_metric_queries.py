@@ -262,7 +262,9 @@ def test_labels_that_differ_by_case_are_two_labels(logql: LogqlEngine) -> None:
 
 def test_only_the_sources_that_a_selector_names_are_read(logql: LogqlEngine) -> None:
     request = LogqlRequest(ResultKind.ENTRIES, ('{source_name="edge_logs"}',), START_US, START_US + 1)
-    statement = compile_logql(logql.program, request.json_text, logql.engine.target, logql.engine.shapes())
+    statement = compile_logql(
+        logql.program, request.json_text, logql.engine.compile_target, logql.engine.shapes_by_stream()
+    )
     assert statement.streams == ("edge",)
 
 

@@ -20,7 +20,7 @@ from cordwood.model.definitions import Endpoint, Stream
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
 from cordwood.sql.program import EndpointProgram
-from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.patterns import RedactionPolicy
 from cordwood.sql.stages import Statement
 
 NOW_US = 1_715_776_496_000_000  # 2024-05-15T12:34:56Z
@@ -59,13 +59,17 @@ class LqlEngine:
     engine: DuckDBEngine
     program: EndpointProgram
 
-    def lql(self, text: str, redaction: Redaction | None = None) -> list[Row]:
+    def lql(self, text: str, redaction: RedactionPolicy | None = None) -> list[Row]:
         check_lql_patterns(text, self.engine.regex_error)
-        compiled = compile_lql(self.program, text, self.engine.target, self.engine.shapes(), redaction)
+        compiled = compile_lql(
+            self.program, text, self.engine.compile_target, self.engine.shapes_by_stream(), redaction
+        )
         return self._rows(compiled)
 
     def sql(self, text: str) -> list[Row]:
-        return self._rows(compile_sandbox_query(self.program, text, self.engine.target, self.engine.shapes()))
+        return self._rows(
+            compile_sandbox_query(self.program, text, self.engine.compile_target, self.engine.shapes_by_stream())
+        )
 
     def _rows(self, statement: Statement) -> list[Row]:
         question = bind_parameters(statement, {}, NOW_US, self.engine.regex_error)
@@ -87,6 +91,6 @@ def lql_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LqlEngine]:
     intake = Intake(engine, lambda: NOW_US)
     asyncio.run(intake.ingest_body(stream, "application/x-ndjson", EVENTS.encode()))
     intake.close()
-    endpoint = Endpoint("spec", uuid5(NAMESPACE_DNS, "spec"), ENDPOINT_SQL, "1", sandbox=True)
+    endpoint = Endpoint("spec", uuid5(NAMESPACE_DNS, "spec"), ENDPOINT_SQL, "1", accepts_sandbox_queries=True)
     yield LqlEngine(engine, parse_and_check_endpoint(endpoint))
     engine.close()

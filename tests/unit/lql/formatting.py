@@ -8,6 +8,7 @@ from cordwood.lql.query import (
     And,
     Command,
     Dimension,
+    EventFieldPath,
     FieldFilter,
     Filter,
     FilterValue,
@@ -19,7 +20,6 @@ from cordwood.lql.query import (
     Not,
     NullValue,
     Or,
-    Path,
     Period,
     QuotedText,
     RangeFilter,
@@ -27,7 +27,7 @@ from cordwood.lql.query import (
     RelativeTimeKind,
     SelectedColumn,
     SortKey,
-    Source,
+    SubQuerySource,
     TimeBucket,
     TimeCondition,
     TimeUnit,
@@ -98,7 +98,7 @@ def _quote(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _format_path(path: Path, *, as_clause: bool = False) -> str:
+def _format_path(path: EventFieldPath, *, as_clause: bool = False) -> str:
     """Format a path, quoting a step where the plain text has another meaning.
 
     A first step `m` would mean `metadata`. A clause of one plain word might be a command.
@@ -116,33 +116,35 @@ def _format_key(key: str) -> str:
 
 def _format_when(when: Period | RelativeTime) -> str:
     if isinstance(when, Period):
-        low, high = _format_moment(when.low), _format_moment(when.high)
+        low, high = _format_moment(when.first_moment), _format_moment(when.last_moment)
         return low if low == high else f"{low}..{high}"
     match when.kind:
         case RelativeTimeKind.THIS_UNIT:
             return f"this@{when.unit}"
         case RelativeTimeKind.LAST_UNITS:
-            return f"last@{when.count}{when.unit}"
+            return f"last@{when.unit_count}{when.unit}"
         case RelativeTimeKind.UNITS_AGO:
-            return f"now-{when.count}{when.unit}..now" + (f"-{when.end_seconds_ago}s" if when.end_seconds_ago else "")
+            return f"now-{when.unit_count}{when.unit}..now" + (
+                f"-{when.end_seconds_ago}s" if when.end_seconds_ago else ""
+            )
         case RelativeTimeKind.TIME_OF_DAY:
-            return f"{when.count // 60:02d}:{when.count % 60:02d}"
+            return f"{when.unit_count // 60:02d}:{when.unit_count % 60:02d}"
         case _:
             return str(when.kind)
 
 
 def _format_moment(moment: Moment) -> str:
-    if moment.unit is TimeUnit.DAY and moment.time.time().isoformat() == "00:00:00":
-        return moment.time.date().isoformat()
-    if moment.unit in _TIME_FORMATS:
-        year = f"{moment.time.year:04d}"
-        return year + moment.time.strftime(_TIME_FORMATS[moment.unit].removeprefix("%Y"))
-    return moment.time.isoformat().replace("+00:00", "Z")
+    if moment.precision_unit is TimeUnit.DAY and moment.start_time.time().isoformat() == "00:00:00":
+        return moment.start_time.date().isoformat()
+    if moment.precision_unit in _TIME_FORMATS:
+        year = f"{moment.start_time.year:04d}"
+        return year + moment.start_time.strftime(_TIME_FORMATS[moment.precision_unit].removeprefix("%Y"))
+    return moment.start_time.isoformat().replace("+00:00", "Z")
 
 
 def _format_command(command: Command) -> str:
     match command:
-        case Source(name):
+        case SubQuerySource(name):
             return f"f:{_quote(name)}"
         case Limit(rows):
             return f"limit:{rows}"
@@ -164,6 +166,6 @@ def _format_call(command: Aggregate | TimeBucket | Dimension) -> str:
         case Aggregate(function, path):
             return f"{function}({_format_path(path) if path else '*'})"
         case TimeBucket(unit):
-            return f"group_by(t::{'' if command.count == 1 else command.count}{unit})"
+            return f"group_by(t::{'' if command.units_per_bucket == 1 else command.units_per_bucket}{unit})"
         case Dimension(path):
             return f"group_by({_format_path(path)})"

@@ -9,6 +9,7 @@ from cordwood.lql.query import (
     Aggregate,
     And,
     Dimension,
+    EventFieldPath,
     FieldFilter,
     Filter,
     FilterOperator,
@@ -20,7 +21,6 @@ from cordwood.lql.query import (
     Not,
     NullValue,
     Or,
-    Path,
     Period,
     QuotedText,
     RangeFilter,
@@ -28,7 +28,7 @@ from cordwood.lql.query import (
     RelativeTimeKind,
     SelectedColumn,
     SortKey,
-    Source,
+    SubQuerySource,
     TimeBucket,
     TimeCondition,
     TimeUnit,
@@ -37,7 +37,7 @@ from cordwood.lql.query import (
 
 TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
 KEYS = st.one_of(st.sampled_from(["status", "path", "user-agent", "limit", "t", "m", "größe"]), TEXTS)
-PATHS = st.lists(KEYS, min_size=1, max_size=3).map(lambda keys: Path(tuple(keys)))
+PATHS = st.lists(KEYS, min_size=1, max_size=3).map(lambda keys: EventFieldPath(tuple(keys)))
 UNQUOTED_VALUES = st.sampled_from(
     ["5", "-1.5", "0123", "true", "abc", "/rest", "10.0.0.1", "123abc", "a(b)", "NULLABLE", "x=y", "é"]
 )
@@ -73,16 +73,16 @@ SHORTHANDS = st.one_of(
 
 
 def _period(first: Moment, second: Moment) -> Period:
-    return Period(*sorted((first, second), key=lambda moment: moment.time))
+    return Period(*sorted((first, second), key=lambda moment: moment.start_time))
 
 
-def _range(path: Path, first: int, second: int) -> RangeFilter:
+def _range(path: EventFieldPath, first: int, second: int) -> RangeFilter:
     low, high = sorted((first, second))
     return RangeFilter(path, str(low), str(high))
 
 
-def _levels(path: Path, ends: tuple[str, str]) -> LevelRangeFilter:
-    return LevelRangeFilter(Path((*path.steps, "level")), *ends)
+def _levels(path: EventFieldPath, ends: tuple[str, str]) -> LevelRangeFilter:
+    return LevelRangeFilter(EventFieldPath((*path.steps, "level")), *ends)
 
 
 LEVEL_PAIRS = st.sampled_from([("debug", "error"), ("info", "info"), ("warning", "emergency")])
@@ -144,7 +144,7 @@ OUTPUTS = st.one_of(
             "dimensions": st.lists(st.builds(Dimension, PATHS), max_size=2).map(tuple),
         }
     ),
-    st.fixed_dictionaries({"source": TEXTS.map(Source)}),
+    st.fixed_dictionaries({"source": TEXTS.map(SubQuerySource)}),
 )
 QUERIES = st.builds(
     _query,

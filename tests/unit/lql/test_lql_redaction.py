@@ -3,10 +3,10 @@
 import pytest
 
 from cordwood.model.redaction import RedactMode
-from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.patterns import RedactionPolicy
 from tests.unit.lql.conftest import LqlEngine
 
-REDACTION = Redaction(RedactMode.REPLACE)
+REDACTION = RedactionPolicy(RedactMode.REPLACE)
 
 
 def test_an_address_is_redacted_in_message_and_metadata(lql_engine: LqlEngine) -> None:

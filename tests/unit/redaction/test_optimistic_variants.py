@@ -21,7 +21,7 @@ from cordwood.model.redaction import RedactMode
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
 from cordwood.sql.plan import EventRange
-from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.patterns import RedactionPolicy
 from cordwood.sql.stages import BoundStatement, Statement
 from tests.plans import optimistic_sql, sql_of
 
@@ -63,12 +63,14 @@ class RecordingEngine:
             for at, path in enumerate(paths)
         ]
         self.count += len(events)
-        inspected, learnt = ShapeInferrer(self.engine.shapes).infer_stream_shape("s", events)
+        inspected, learnt = ShapeInferrer(self.engine.shapes_by_stream).infer_stream_shape("s", events)
         self.engine.append([ReceivedEventBatch("s", inspected, 0, learnt)])
 
     def compile(self, sql: str) -> Statement:
         program = parse_and_check_endpoint(Endpoint("e", UUID(int=3), sql, "s", max_rows=5000))
-        return compile_saved_query(program, self.engine.target, self.engine.shapes(), Redaction(RedactMode.REPLACE))
+        return compile_saved_query(
+            program, self.engine.compile_target, self.engine.shapes_by_stream(), RedactionPolicy(RedactMode.REPLACE)
+        )
 
     def rows_of(self, sql: str) -> list[Row]:
         question = bind_parameters(self.compile(sql), {}, 0, self.engine.regex_error)
@@ -139,6 +141,10 @@ def test_an_error_of_the_query_is_reported_unchanged(recording_engine: Recording
 def test_without_redaction_there_is_no_optimistic_variant(recording_engine: RecordingEngine) -> None:
     program = parse_and_check_endpoint(Endpoint("e", UUID(int=3), COUNT_BY_PATH, "s"))
     assert (
-        optimistic_sql(compile_saved_query(program, recording_engine.engine.target, recording_engine.engine.shapes()))
+        optimistic_sql(
+            compile_saved_query(
+                program, recording_engine.engine.compile_target, recording_engine.engine.shapes_by_stream()
+            )
+        )
         is None
     )

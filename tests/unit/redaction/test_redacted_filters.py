@@ -16,7 +16,7 @@ from cordwood.model.event import Event, ReceivedEventBatch
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
-from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.patterns import RedactionPolicy
 from cordwood.sql.stages import Statement
 from tests.unit.redaction.texts import SAMPLE_TABLE
 
@@ -64,7 +64,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     opened = DuckDBEngine(folder, DuckDBTarget())
     opened.create_stream_tables([Stream("s", UUID(int=1))])
     events = [Event(str(at), at, text, "p", json.dumps({"text": text}), "{}") for at, text in enumerate(SAMPLE_TEXTS)]
-    inspected, learnt = ShapeInferrer(opened.shapes).infer_stream_shape("s", events)
+    inspected, learnt = ShapeInferrer(opened.shapes_by_stream).infer_stream_shape("s", events)
     opened.append([ReceivedEventBatch("s", inspected, 0, learnt)])
     yield opened
     opened.close()
@@ -74,7 +74,9 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
 def query(engine: DuckDBEngine) -> Query:
     def run(sql: str) -> list[object]:
         program = parse_and_check_endpoint(Endpoint("e", UUID(int=3), sql, "s"))
-        statement = compile_saved_query(program, engine.target, engine.shapes(), Redaction(RedactMode.REPLACE))
+        statement = compile_saved_query(
+            program, engine.compile_target, engine.shapes_by_stream(), RedactionPolicy(RedactMode.REPLACE)
+        )
         rows = engine.answer(
             bind_parameters(statement, {}, 0, engine.regex_error), AnswerLimits(1000, 30.0), _Uncancelled()
         )
@@ -98,7 +100,9 @@ def test_where_keeps_the_rows_for_which_the_selected_condition_is_true(
 def statement_of(engine: DuckDBEngine, condition: str) -> Statement:
     sql = f"select t.id as id from s as t cross join unnest(t.metadata) as m where {condition}"
     program = parse_and_check_endpoint(Endpoint("e", UUID(int=3), sql, "s"))
-    return compile_saved_query(program, engine.target, engine.shapes(), Redaction(RedactMode.REPLACE))
+    return compile_saved_query(
+        program, engine.compile_target, engine.shapes_by_stream(), RedactionPolicy(RedactMode.REPLACE)
+    )
 
 
 @pytest.mark.parametrize("column", COLUMNS)

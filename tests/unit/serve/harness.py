@@ -30,7 +30,7 @@ WARMED_ENDPOINT = Endpoint(
     revision="revision-1",
     cache_seconds=900,
     warm_seconds=300,
-    sandbox=True,
+    accepts_sandbox_queries=True,
     parameters=(
         Parameter("project", default="default"),
         Parameter("ratio", Kind.FLOAT64),

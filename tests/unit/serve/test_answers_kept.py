@@ -63,7 +63,7 @@ def test_a_no_cache_request_renews_the_cached_answer() -> None:
     async def test(harness: ServeHarness) -> None:
         await harness.answers.answer(make_request())
         fresh = await harness.answers.answer(msgspec.structs.replace(make_request(), bypasses_cache=True))
-        assert fresh.cache_outcome is CacheOutcome.REQUESTED
+        assert fresh.cache_outcome is CacheOutcome.BYPASS_REQUESTED
         assert await harness.body(make_request()) == SECOND_BODY
 
     run_with_harness(test)

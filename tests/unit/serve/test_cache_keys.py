@@ -104,10 +104,13 @@ REQUESTS_WITH_ONE_KEY: dict[str, tuple[QueryRequest, QueryRequest]] = {
     "a pin and the same value asked for": (pinned_request("a"), make_request(project="a")),
     "a pin left out or named": (pinned_request("a"), pinned_request("a", project="a")),
     "redaction by header or by key": (
-        msgspec.structs.replace(make_request(), redact=True),
+        msgspec.structs.replace(make_request(), is_redaction_requested=True),
         msgspec.structs.replace(make_request(), caller=Caller("k", frozenset({"query"}), redact_always=True)),
     ),
-    "redaction switched off where it is off": (make_request(), msgspec.structs.replace(make_request(), redact=False)),
+    "redaction switched off where it is off": (
+        make_request(),
+        msgspec.structs.replace(make_request(), is_redaction_requested=False),
+    ),
     "asking for a fresh run": (make_request(), msgspec.structs.replace(make_request(), bypasses_cache=True)),
 }
 
@@ -121,15 +124,17 @@ REQUESTS_WITH_TWO_KEYS: dict[str, tuple[QueryRequest, QueryRequest]] = {
     ),
     "another endpoint": (make_request(WARMED_ENDPOINT), make_request(UNCACHED_ENDPOINT)),
     "another revision": (make_request(), make_request(msgspec.structs.replace(WARMED_ENDPOINT, revision="revision-2"))),
-    "redacted and not": (make_request(), msgspec.structs.replace(make_request(), redact=True)),
+    "redacted and not": (make_request(), msgspec.structs.replace(make_request(), is_redaction_requested=True)),
     "redacted by the endpoint and switched off": (
         make_request(msgspec.structs.replace(WARMED_ENDPOINT, redact_pii=True)),
-        msgspec.structs.replace(make_request(msgspec.structs.replace(WARMED_ENDPOINT, redact_pii=True)), redact=False),
+        msgspec.structs.replace(
+            make_request(msgspec.structs.replace(WARMED_ENDPOINT, redact_pii=True)), is_redaction_requested=False
+        ),
     ),
     "redacted by the key and not": (
         make_request(),
         msgspec.structs.replace(
-            make_request(), caller=Caller("k", frozenset({"query"}), redact_always=True), redact=False
+            make_request(), caller=Caller("k", frozenset({"query"}), redact_always=True), is_redaction_requested=False
         ),
     ),
     "another format": (make_request(), make_request(WARMED_ENDPOINT, ANSWER_FORMATS_BY_NAME["csv"])),

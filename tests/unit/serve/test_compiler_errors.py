@@ -19,12 +19,12 @@ class FailingTarget(DuckDBTarget):
     """A target whose lowering fails for every tree."""
 
     def lower(self, resolved: ResolvedQuery) -> LoweredQuery:
-        raise LookupError(resolved.text)
+        raise LookupError(resolved.query_text)
 
 
 def failing_harness() -> ServeHarness:
     engine = ScriptedEngine()
-    engine.target = FailingTarget()
+    engine.compile_target = FailingTarget()
     return ServeHarness(engine=engine)
 
 

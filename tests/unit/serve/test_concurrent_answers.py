@@ -38,7 +38,7 @@ def start_requests(harness: ServeHarness, *asks: QueryRequest) -> list["asyncio.
 def joined_keys(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Record the keys of joined and started runs, so that a test can wait until all its requests have joined a run."""
     keys: list[object] = []
-    join = SingleFlight.join
+    join = SingleFlight.join_or_start_run
 
     async def counted(
         flights: SingleFlight[CompleteAnswer],
@@ -50,7 +50,7 @@ def joined_keys(monkeypatch: pytest.MonkeyPatch) -> list[object]:
             keys.append(key)
         return await join(flights, key, account, start)
 
-    monkeypatch.setattr(SingleFlight, "join", counted)
+    monkeypatch.setattr(SingleFlight, "join_or_start_run", counted)
     return keys
 
 
@@ -262,7 +262,7 @@ def test_a_short_streamed_answer_is_sent_whole_with_a_receipt() -> None:
     async def test(harness: ServeHarness) -> None:
         answer = await use_streamed_rows(harness, 3)
         assert complete_answer(answer).body == b'{"n":0}\n{"n":1}\n{"n":2}\n'
-        assert complete_answer(answer).receipt.rows == 3
+        assert complete_answer(answer).receipt.row_count == 3
 
     run_with_harness(test)
 

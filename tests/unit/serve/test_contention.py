@@ -66,7 +66,7 @@ def test_a_stalled_reader_loses_its_slot_at_the_time_limit() -> None:
         stalled = [await begin_streamed_answer(harness, make_request(endpoint, NDJSON)) for _ in range(4)]
         await until(lambda: harness.answers.current_load().current_runs == [])
         harness.engine.rows = lambda number: [[(number,)]]
-        assert complete_answer(await harness.answers.answer(make_request())).receipt.rows == 1
+        assert complete_answer(await harness.answers.answer(make_request())).receipt.row_count == 1
         with pytest.raises(QueryOutOfTime):
             async for _ in stalled[0].chunks():
                 pass
@@ -89,7 +89,7 @@ def test_streamed_answers_lend_their_slots(monkeypatch: pytest.MonkeyPatch) -> N
         ]
         harness.engine.rows = lambda number: [[(number,)]]
         answer = await asyncio.wait_for(harness.answers.answer(request_with_text("another")), 2)
-        assert complete_answer(answer).receipt.rows == 1
+        assert complete_answer(answer).receipt.row_count == 1
         for body in stalled:
             pieces = body.chunks()
             assert (await anext(pieces)).startswith(b'{"n":1}')
@@ -116,10 +116,10 @@ def test_queries_that_ignore_cancellation_lose_their_slots(monkeypatch: pytest.M
         await until(lambda: harness.engine.question_count == 3)
         harness.engine.rows = lambda number: [[(number,)]]
         answer = await asyncio.wait_for(harness.answers.answer(request_with_text("another", 99)), 10)
-        assert complete_answer(answer).receipt.rows == 1
+        assert complete_answer(answer).receipt.row_count == 1
         assert not any(task.done() for task in stuck)
         finished.set()
-        assert [complete_answer(answer).receipt.rows for answer in await asyncio.gather(*stuck)] == [1, 1, 1]
+        assert [complete_answer(answer).receipt.row_count for answer in await asyncio.gather(*stuck)] == [1, 1, 1]
 
     run_with_harness(test, ServeHarness(ServeLimits(concurrent_queries=4)))
 
@@ -375,7 +375,9 @@ def test_a_compiled_query_does_not_wait_for_the_pool(monkeypatch: pytest.MonkeyP
         ]
         await until(lambda: len(blocked.begun) == 2)
         assert (
-            complete_answer(await asyncio.wait_for(harness.answers.answer(request_with_text("light")), 2)).receipt.rows
+            complete_answer(
+                await asyncio.wait_for(harness.answers.answer(request_with_text("light")), 2)
+            ).receipt.row_count
             == 1
         )
         blocked.released.set()

@@ -15,7 +15,7 @@ def test_a_run_is_listed_until_it_ends() -> None:
     runs = EngineRunTracker()
     with runs.track(make_request()):
         (run,) = runs.current_runs()
-        assert (run.endpoint, run.key_id, run.outcome) == (WARMED_ENDPOINT.name, CALLER.key_id, "")
+        assert (run.endpoint_name, run.key_id, run.outcome) == (WARMED_ENDPOINT.name, CALLER.key_id, "")
     assert runs.current_runs() == []
     assert [item.outcome for item in runs.slowest_runs()] == ["ok"]
 
@@ -41,6 +41,6 @@ def test_only_the_slowest_runs_are_kept() -> None:
     for _ in range(MAX_LISTED_SLOW_RUNS * 3):
         with runs.track(make_request()):
             pass
-    seconds = [run.seconds for run in runs.slowest_runs()]
+    seconds = [run.duration_seconds for run in runs.slowest_runs()]
     assert len(seconds) == MAX_LISTED_SLOW_RUNS
     assert seconds == sorted(seconds, reverse=True)

@@ -7,7 +7,7 @@ from cordwood.serve.cached_answers import ANSWER_ENTRY_OVERHEAD_BYTES, MemoryAns
 
 @dataclass
 class Entry:
-    size: int
+    size_bytes: int
 
 
 def entry(size: int = 0) -> Entry:
@@ -60,7 +60,7 @@ def test_put_replaces_the_entry_of_the_same_key() -> None:
 def test_get_counts_the_new_size_of_an_entry_that_grew() -> None:
     cache, cached = MemoryAnswerCache(100_000), entry(1000)
     cache.put(b"a", cached)
-    cached.size = 2000
+    cached.size_bytes = 2000
     cache.get(b"a")
     assert cache.size_bytes() == 2000 + ANSWER_ENTRY_OVERHEAD_BYTES
 

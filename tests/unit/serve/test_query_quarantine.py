@@ -17,7 +17,7 @@ from cordwood.serve.jobs import QueryJob
 from cordwood.serve.query_executor import QUERY_QUARANTINE_SECONDS, QueryQuarantine, sql_fingerprint
 from cordwood.serve.query_request import QueryLanguage, QueryRequest, SandboxQuery
 from cordwood.sql.plan import plan_without_placeholders
-from cordwood.sql.stages import BoundStatement, Slot, Statement
+from cordwood.sql.stages import BoundStatement, ParameterSlot, Statement
 from cordwood.web.encode import JSON_FORMAT
 
 ENDPOINT = Endpoint("e", UUID(int=1), "select 1", "r1")
@@ -92,7 +92,7 @@ def test_other_literals_are_refused_only_to_the_key_of_the_killed_query() -> Non
 
 def test_other_values_of_parameters_are_not_refused_to_other_keys() -> None:
     quarantine = QueryQuarantine(Observer(), ManualClock())
-    slots = (Slot("project", Parameter("project")),)
+    slots = (ParameterSlot("project", Parameter("project")),)
     of_a, of_b = (
         msgspec.structs.replace(
             make_job("SELECT a FROM s WHERE p = $project", account=project),

@@ -43,7 +43,7 @@ class RacingEngine(DuckDBEngine):
 
     def store(self, value: object) -> None:
         event = Event(json.dumps(value), 1_700_000_000_000_000, "", "p", json.dumps({"client": value}), "{}")
-        events_with_paths, learnt = ShapeInferrer(self.shapes).infer_stream_shape("s", [event])
+        events_with_paths, learnt = ShapeInferrer(self.shapes_by_stream).infer_stream_shape("s", [event])
         self.append([ReceivedEventBatch("s", events_with_paths, 0, learnt)])
 
     def answer(self, question: BoundStatement, limits: AnswerLimits, cancel: Cancellation) -> Rows:

@@ -34,7 +34,7 @@ def as_other_caller(request: QueryRequest) -> QueryRequest:
 
 
 def listed_queries(harness: ServeHarness, caller: Caller | None = None) -> list[tuple[str, str]]:
-    return [(query.request_id, query.endpoint) for query in harness.answers.running_queries(caller)]
+    return [(query.request_id, query.endpoint_name) for query in harness.answers.running_queries(caller)]
 
 
 def start_request(harness: ServeHarness, request: QueryRequest, request_id: str) -> "asyncio.Task[Answer]":

@@ -29,7 +29,7 @@ ENDPOINT = Endpoint(
     sql="with m as (select m.* from s as t cross join unnest(t.metadata) as m) select * from m",
     revision="1",
     cache_seconds=900,
-    sandbox=True,
+    accepts_sandbox_queries=True,
 )
 WARMED = msgspec.structs.replace(ENDPOINT, warm_seconds=300, revision="2")
 STAR_SQL, NAMED_COLUMN_SQL = "select * from m", "select a from m"
@@ -50,7 +50,7 @@ class ShapeHarness:
 
     def store(self, **fields: str) -> None:
         event = Event(json.dumps(fields), 1_700_000_000_000_000, "", "p", json.dumps(fields), "{}")
-        events_with_paths, learnt = ShapeInferrer(self.engine.shapes).infer_stream_shape("s", [event])
+        events_with_paths, learnt = ShapeInferrer(self.engine.shapes_by_stream).infer_stream_shape("s", [event])
         self.engine.append([ReceivedEventBatch("s", events_with_paths, 0, learnt)])
 
     def wait(self, seconds: int) -> None:

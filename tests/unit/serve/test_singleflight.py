@@ -35,7 +35,7 @@ async def _awaited(test: Callable[[], Awaitable[None]]) -> None:
 def test_concurrent_callers_share_one_run() -> None:
     async def test() -> None:
         flights, runs = SingleFlight[str](), CountedRuns()
-        callers = [asyncio.ensure_future(flights.join(b"q", "one", runs.start)) for _ in range(500)]
+        callers = [asyncio.ensure_future(flights.join_or_start_run(b"q", "one", runs.start)) for _ in range(500)]
         await asyncio.sleep(0)
         runs.end.set()
         assert set(await asyncio.gather(*callers)) == {"answer 1"}
@@ -48,7 +48,9 @@ def test_different_questions_are_different_runs() -> None:
     async def test() -> None:
         flights, runs = SingleFlight[str](), CountedRuns()
         runs.end.set()
-        await asyncio.gather(flights.join(b"q", "one", runs.start), flights.join(b"r", "one", runs.start))
+        await asyncio.gather(
+            flights.join_or_start_run(b"q", "one", runs.start), flights.join_or_start_run(b"r", "one", runs.start)
+        )
         assert len(runs.tokens) == 2
 
     run_async(test)
@@ -57,7 +59,7 @@ def test_different_questions_are_different_runs() -> None:
 def test_the_run_continues_when_the_first_caller_leaves() -> None:
     async def test() -> None:
         flights, runs = SingleFlight[str](), CountedRuns()
-        callers = [asyncio.ensure_future(flights.join(b"q", "one", runs.start)) for _ in range(3)]
+        callers = [asyncio.ensure_future(flights.join_or_start_run(b"q", "one", runs.start)) for _ in range(3)]
         await asyncio.sleep(0)
         callers[0].cancel()
         await asyncio.sleep(0)
@@ -71,7 +73,7 @@ def test_the_run_continues_when_the_first_caller_leaves() -> None:
 def test_the_run_is_cancelled_when_all_callers_have_left() -> None:
     async def test() -> None:
         flights, runs = SingleFlight[str](), CountedRuns()
-        callers = [asyncio.ensure_future(flights.join(b"q", "one", runs.start)) for _ in range(3)]
+        callers = [asyncio.ensure_future(flights.join_or_start_run(b"q", "one", runs.start)) for _ in range(3)]
         await asyncio.sleep(0)
         for caller in callers:
             caller.cancel()
@@ -85,12 +87,12 @@ def test_the_run_is_cancelled_when_all_callers_have_left() -> None:
 def test_a_caller_after_a_cancellation_starts_a_new_run() -> None:
     async def test() -> None:
         flights, runs = SingleFlight[str](), CountedRuns()
-        first = asyncio.ensure_future(flights.join(b"q", "one", runs.start))
+        first = asyncio.ensure_future(flights.join_or_start_run(b"q", "one", runs.start))
         await asyncio.sleep(0)
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
         runs.end.set()
-        assert await flights.join(b"q", "one", runs.start) == "answer 2"
+        assert await flights.join_or_start_run(b"q", "one", runs.start) == "answer 2"
 
     run_async(test)
 
@@ -102,7 +104,9 @@ def test_a_failure_reaches_all_callers_and_is_not_kept() -> None:
 
     async def test() -> None:
         flights = SingleFlight[str]()
-        results = await asyncio.gather(*(flights.join(b"q", "one", fails) for _ in range(3)), return_exceptions=True)
+        results = await asyncio.gather(
+            *(flights.join_or_start_run(b"q", "one", fails) for _ in range(3)), return_exceptions=True
+        )
         assert [type(result) for result in results] == [BadQueryValue] * 3
         assert not flights.is_running(b"q")
 

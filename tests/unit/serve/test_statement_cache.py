@@ -11,7 +11,7 @@ import pytest
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import BadQuerySyntax, QueryRefused
 from cordwood.model.definitions import Endpoint
-from cordwood.model.event import Shape, ValueKind
+from cordwood.model.event import EventShape, ValueKind
 from cordwood.model.key import Caller
 from cordwood.serve.compilation import StatementCache
 from cordwood.serve.query_request import QueryLanguage, QueryRequest, SandboxQuery
@@ -38,9 +38,9 @@ class GrowingShapes:
     """Shapes of streams to which a test adds paths."""
 
     def __init__(self) -> None:
-        self.shapes = {"postgres.logs": Shape(), "cloudflare.logs.prod": Shape()}
+        self.shapes = {"postgres.logs": EventShape(), "cloudflare.logs.prod": EventShape()}
 
-    def __call__(self) -> Mapping[str, Shape]:
+    def __call__(self) -> Mapping[str, EventShape]:
         return dict(self.shapes)
 
     def learn(self, stream: str, *steps: str, kind: ValueKind = ValueKind.TEXT) -> None:
@@ -99,7 +99,7 @@ def test_a_statement_is_reused_for_shapes_that_agree_on_its_paths() -> None:
     statements = make_cache(shapes)
     first_compiled = statements.compile_and_cache(EVENTS_ENDPOINT, QUERY_OF_A_PATH)
     for version in range(50):
-        other = {**shapes(), "postgres.logs": Shape({("metadata", f"k{version}"): frozenset()}, 100 + version)}
+        other = {**shapes(), "postgres.logs": EventShape({("metadata", f"k{version}"): frozenset()}, 100 + version)}
         assert statements.find(EVENTS_ENDPOINT, QUERY_OF_A_PATH, shapes=other) is first_compiled
 
 

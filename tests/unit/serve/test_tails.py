@@ -12,7 +12,14 @@ from cordwood.model.datatype import Column, Datatype, Kind, Row
 from cordwood.model.key import Caller
 from cordwood.observe.observation import BugFound
 from cordwood.serve.query_request import QueryRequest
-from cordwood.serve.tails import FeedPosition, Follower, OnEventsStored, TailLimits, TailService, parse_feed_position
+from cordwood.serve.tails import (
+    FeedFollower,
+    FeedPosition,
+    OnEventsStored,
+    TailLimits,
+    TailService,
+    parse_feed_position,
+)
 from cordwood.web.query import FEED_ROWS_FORMAT
 from tests.fakes.engines import COLUMNS
 from tests.unit.serve.harness import UNCACHED_ENDPOINT, ServeHarness, run_with_harness, until
@@ -44,7 +51,7 @@ def make_request_of_key(key: str = "k") -> QueryRequest:
 
 async def follow(
     tails: TailService, key: str = "k", position: FeedPosition | None = None, address: str = ""
-) -> Follower:
+) -> FeedFollower:
     return await tails.follow(make_request_of_key(key), position, lambda: None, address=address)
 
 
@@ -60,7 +67,7 @@ def answer_one_row_each(harness: ServeHarness) -> None:
     harness.engine.rows, harness.engine.columns = rows, (*COLUMNS, *HIDDEN_COLUMNS)
 
 
-async def read_texts(follower: Follower, count: int) -> list[bytes]:
+async def read_texts(follower: FeedFollower, count: int) -> list[bytes]:
     chunks = follower.chunks()
     chunks_read = [await anext(chunks) for _ in range(count)]
     await chunks.aclose()

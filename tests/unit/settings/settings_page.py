@@ -62,7 +62,7 @@ def _row(field: SettingField) -> str:
 
 
 def _choices(field: SettingField) -> str:
-    kind = typing.get_args(field.annotation)[0]
+    kind = typing.get_args(field.type_annotation)[0]
     if typing.get_origin(kind) is typing.Literal:
         return " One of " + ", ".join(f"`{choice}`" for choice in typing.get_args(kind)) + "."
     return ""

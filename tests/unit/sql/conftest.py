@@ -9,11 +9,11 @@ from sqlglot import exp
 
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Endpoint, Parameter
-from cordwood.model.event import Shape, ValueKind
+from cordwood.model.event import EventShape, ValueKind
 from cordwood.sql.admit import admit_query
 from cordwood.sql.compile import parse_and_check_endpoint
-from cordwood.sql.nodes import EventValueElements, IsObjectTest, Operation, PathRead, operation_of
-from cordwood.sql.parse import parse
+from cordwood.sql.nodes import EventValueElements, IsObjectTest, Operation, PathRead, operation_if_of_class
+from cordwood.sql.parse import parse_sql
 from cordwood.sql.program import EndpointProgram
 from cordwood.sql.resolve.queries import resolve_sandbox_query, resolve_saved_query
 from cordwood.sql.stages import LoweredQuery, ResolvedQuery, StreamTable
@@ -40,13 +40,13 @@ class PlainTarget:
     def lower(self, resolved: ResolvedQuery) -> LoweredQuery:
         return LoweredQuery(resolved.tree, resolved)
 
-    def print(self, tree: object) -> PrintedTree:
+    def print_lowered_tree(self, tree: object) -> PrintedTree:
         return PrintedTree((tree.sql("duckdb", identify=False),))  # type: ignore[attr-defined]
 
 
-def make_shape(paths: Mapping[str, ValueKind | set[ValueKind]]) -> Shape:
+def make_shape(paths: Mapping[str, ValueKind | set[ValueKind]]) -> EventShape:
     """Return a shape with these paths, written with dots, and their kinds."""
-    return Shape(
+    return EventShape(
         {
             tuple(path.split(".")): frozenset(kinds if isinstance(kinds, set) else {kinds})
             for path, kinds in paths.items()
@@ -88,7 +88,7 @@ def make_endpoint(sql: str = ENDPOINT_SQL, *parameters: Parameter) -> Endpoint:
         revision="1",
         file="test.sql",
         max_rows=1000,
-        sandbox=True,
+        accepts_sandbox_queries=True,
         parameters=declared,
     )
 
@@ -107,7 +107,7 @@ def operations_as_functions(tree: exp.Expr) -> exp.Expr:
     """Return a copy of the tree in which operations are readable function calls."""
     tree = tree.copy()
     for node in list(tree.find_all(exp.Anonymous)):
-        match operation_of(node, Operation):
+        match operation_if_of_class(node, Operation):
             case PathRead(steps):
                 node.set("this", "PATH")
                 node.set("expressions", [*node.expressions, *map(exp.Literal.string, steps)])
@@ -120,7 +120,7 @@ def operations_as_functions(tree: exp.Expr) -> exp.Expr:
 
 @pytest.fixture
 def resolve(program: EndpointProgram, target: PlainTarget) -> Callable[[str], ResolvedQuery]:
-    return lambda text: resolve_sandbox_query(program, admit_query(parse(text)), target, SHAPES)
+    return lambda text: resolve_sandbox_query(program, admit_query(parse_sql(text)), target, SHAPES)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Parameter, TextParameterKind
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.plan import plan_without_placeholders
-from cordwood.sql.stages import Slot, Statement
+from cordwood.sql.stages import ParameterSlot, Statement
 
 NOW_US = 1_767_225_600_123_456
 
@@ -21,14 +21,14 @@ def accept_any(_: str) -> str | None:
 
 
 def bind_value(parameter: Parameter, raw: str | None, *, is_read: bool = True) -> object:
-    statement = Statement(plan_without_placeholders(""), (Slot(parameter.name, parameter, is_read),), (), ())
+    statement = Statement(plan_without_placeholders(""), (ParameterSlot(parameter.name, parameter, is_read),), (), ())
     values = bind_parameters(statement, {} if raw is None else {parameter.name: raw}, NOW_US, accept_any).values
     return values.get(parameter.name, "not bound")
 
 
 def test_the_time_of_the_call_is_exact_to_the_microsecond() -> None:
     question = bind_parameters(
-        Statement(plan_without_placeholders(""), (Slot("now", None),), (), ()), {}, NOW_US, accept_any
+        Statement(plan_without_placeholders(""), (ParameterSlot("now", None),), (), ()), {}, NOW_US, accept_any
     )
     assert question.values == {"now": datetime(2026, 1, 1, 0, 0, 0, 123456, tzinfo=UTC)}
 
@@ -131,7 +131,7 @@ def test_values_that_are_not_of_their_type_are_refused(kind: Kind, text: str) ->
 
 def test_an_invalid_regular_expression_is_refused_with_its_error() -> None:
     parameter = Parameter("project", kind=TextParameterKind.REGEX)
-    statement = Statement(plan_without_placeholders(""), (Slot("project", parameter),), (), ())
+    statement = Statement(plan_without_placeholders(""), (ParameterSlot("project", parameter),), (), ())
     with pytest.raises(BadParameter, match=r'project is "\(": .*missing \)'):
         bind_parameters(statement, {"project": "("}, NOW_US, lambda _: "missing )")
 

@@ -20,7 +20,7 @@ from cordwood.sql.budget import (
 )
 from cordwood.sql.compile import compile_sandbox_query
 from cordwood.sql.nodes import replace_node
-from cordwood.sql.parse import MAX_PIPE_OPERATORS, parse
+from cordwood.sql.parse import MAX_PIPE_OPERATORS, parse_sql
 from cordwood.sql.program import EndpointProgram
 from tests.architecture.tree import modules
 from tests.unit.sql.conftest import SHAPES, PlainTarget
@@ -100,13 +100,13 @@ def test_queries_of_exponential_size_are_refused(program: EndpointProgram, text:
 
 def test_too_many_pipes_are_refused_with_their_position() -> None:
     with pytest.raises(Exception, match="pipes") as raised:
-        parse("from t " + "|> limit 1 " * (MAX_PIPE_OPERATORS + 1))
+        parse_sql("from t " + "|> limit 1 " * (MAX_PIPE_OPERATORS + 1))
     assert getattr(raised.value, "span", None) is not None
 
 
 def test_functions_with_dots_in_their_names_do_not_double_the_parsing() -> None:
     with pytest.raises(Exception, match="nested too deeply"):
-        parse(f"select {'net.host(' * 40}'x'{')' * 40}")
+        parse_sql(f"select {'net.host(' * 40}'x'{')' * 40}")
 
 
 def test_a_node_in_a_list_is_replaced_in_place() -> None:

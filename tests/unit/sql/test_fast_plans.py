@@ -13,7 +13,7 @@ from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Event, ReceivedEventBatch, Shape, ValueKind
+from cordwood.model.event import Event, EventShape, ReceivedEventBatch, ValueKind
 from cordwood.sql.compile import compile_sandbox_query, compile_saved_query, parse_and_check_endpoint
 from cordwood.sql.program import EndpointProgram
 from cordwood.sql.stages import Statement
@@ -23,7 +23,7 @@ STREAM = "cloudflare.logs.prod"
 START_US = 1_767_225_600_000_000
 OBJECT, TEXT, NUMBER = (frozenset({kind}) for kind in (ValueKind.OBJECT, ValueKind.TEXT, ValueKind.NUMBER))
 SHAPES = {
-    STREAM: Shape({
+    STREAM: EventShape({
         ("metadata",): OBJECT, ("metadata", "request"): OBJECT, ("metadata", "response"): OBJECT,
         ("metadata", "request", "path"): TEXT, ("metadata", "request", "url"): TEXT,
         ("metadata", "response", "status_code"): NUMBER,

@@ -21,7 +21,7 @@ from cordwood.sql.compile import (
 from cordwood.sql.follow import EVENT_POSITION_COLUMN_COUNT, RECEIPT_TIME_RANGE_PARAMETERS
 from cordwood.sql.paging import Page
 from cordwood.sql.plan import EventRange, print_segments
-from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.patterns import RedactionPolicy
 from cordwood.sql.stages import Statement
 from tests.unit.sql.conftest import SHAPES, make_endpoint
 
@@ -30,7 +30,7 @@ FOLLOWED_PAGE = Page(is_of_followed_query=True)
 PROGRAM = msgspec.structs.replace(parse_and_check_endpoint(make_endpoint()), page=FOLLOWED_PAGE)
 
 
-def compile_followed(text: str, redaction: Redaction | None = None) -> Statement:
+def compile_followed(text: str, redaction: RedactionPolicy | None = None) -> Statement:
     return compile_sandbox_query(PROGRAM, text, TARGET, SHAPES, redaction)
 
 
@@ -72,11 +72,11 @@ def test_each_scan_has_the_range_and_reads_only_arrived_events() -> None:
 
 
 def test_rows_are_ordered_by_the_digest_of_a_redacted_id() -> None:
-    redaction = Redaction(RedactMode.REPLACE, DEFAULT_REDACTION_RULES)
+    redaction = RedactionPolicy(RedactMode.REPLACE, DEFAULT_REDACTION_RULES)
     statement = compile_followed("select event_message from edge_logs", redaction)
     sql = arrival_condition(statement)
     assert 'md5("edge.stream"."id")' in sql or 'md5("stream"."id")' in sql
-    assert statement.raw_column_indexes == (0,)
+    assert statement.unredacted_column_indexes == (0,)
 
 
 def test_order_and_limit_of_a_saved_query_are_removed() -> None:

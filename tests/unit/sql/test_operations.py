@@ -13,8 +13,8 @@ from cordwood.sql.nodes import (
     find_operations,
     has_operation,
     is_operation,
+    operation_if_of_class,
     operation_node,
-    operation_of,
 )
 
 METADATA_COLUMN = exp.column("metadata", "t", quoted=True)
@@ -45,10 +45,10 @@ def test_an_operation_is_not_derived_from_the_template() -> None:
 
 
 def test_an_operation_is_looked_up_by_its_class() -> None:
-    assert operation_of(read_path("a"), PathRead) == PathRead(("a",))
-    assert operation_of(read_path("a"), Operation) == PathRead(("a",))
+    assert operation_if_of_class(read_path("a"), PathRead) == PathRead(("a",))
+    assert operation_if_of_class(read_path("a"), Operation) == PathRead(("a",))
     for other in (None, METADATA_COLUMN, exp.Anonymous(this="f"), fragment_node("1")):
-        assert operation_of(other, Operation) is None
+        assert operation_if_of_class(other, Operation) is None
 
 
 def test_rules_are_chosen_by_the_class_of_an_operation_and_applied_once() -> None:

@@ -9,7 +9,13 @@ from cordwood.model.definitions import Endpoint
 from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
 
 PROGRAM = parse_and_check_endpoint(
-    Endpoint("e", UUID(int=3), "with t as (select id, event_message from s) select id from t", "s", sandbox=True)
+    Endpoint(
+        "e",
+        UUID(int=3),
+        "with t as (select id, event_message from s) select id from t",
+        "s",
+        accepts_sandbox_queries=True,
+    )
 )
 
 

@@ -4,12 +4,12 @@ import pytest
 
 from cordwood.errors import BadQuerySyntax, QueryFault, QueryRefused
 from cordwood.sql.admit import admit_query
-from cordwood.sql.parse import parse
+from cordwood.sql.parse import parse_sql
 
 
 def refusal(text: str) -> QueryFault:
     with pytest.raises(QueryFault) as raised:
-        admit_query(parse(text))
+        admit_query(parse_sql(text))
     return raised.value
 
 
@@ -62,7 +62,9 @@ def test_operator_words_of_other_dialects_are_names(word: str) -> None:
 
 @pytest.mark.parametrize("word", ["regexp", "ilike", "rlike", "glob", "xor", "drop", "insert", "lock", "current_user"])
 def test_words_that_bigquery_does_not_reserve_are_names(word: str) -> None:
-    tree = admit_query(parse(f"select t.{word}, {word} as {word}, {word} + 1 from {word} as t where {word} = 1")).tree
+    tree = admit_query(
+        parse_sql(f"select t.{word}, {word} as {word}, {word} + 1 from {word} as t where {word} = 1")
+    ).tree
     assert tree.expressions[1].alias == word
 
 
@@ -71,12 +73,12 @@ def test_words_that_bigquery_does_not_reserve_are_names(word: str) -> None:
     [(r"rb'\n'", "\\n"), (r'bR"é"', "Ã©"), (r"Rb'''a'b'''", "a'b"), (r"br''", ""), (r"rb'a\x\d'", "a\\x\\d")],
 )
 def test_raw_bytes_are_bytes_with_their_backslashes(literal: str, expected: str) -> None:
-    tree = admit_query(parse(f"select {literal}")).tree
+    tree = admit_query(parse_sql(f"select {literal}")).tree
     assert tree.expressions[0].this == expected
 
 
 def test_the_cast_that_self_hosted_studio_sends_is_accepted() -> None:
-    assert admit_query(parse("select event_message::text from t")).tree is not None
+    assert admit_query(parse_sql("select event_message::text from t")).tree is not None
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ def test_a_misplaced_clause_is_a_syntax_error(text: str, message: str) -> None:
     ],
 )
 def test_syntax_of_bigquery_is_accepted(text: str) -> None:
-    assert admit_query(parse(text)).tree is not None
+    assert admit_query(parse_sql(text)).tree is not None
 
 
 @pytest.mark.parametrize(
@@ -153,4 +155,4 @@ def test_an_aggregate_in_where_or_group_by_is_a_syntax_error(text: str, message:
     ],
 )
 def test_an_aggregate_in_a_window_or_a_sub_query_is_accepted(text: str) -> None:
-    assert admit_query(parse(text)).tree is not None
+    assert admit_query(parse_sql(text)).tree is not None

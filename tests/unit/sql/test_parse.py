@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sqlglot import exp
 
 from cordwood.errors import BadQuerySyntax, QueryFault, QueryRefused
-from cordwood.sql.parse import MAX_QUERY_CHARACTERS, parse
+from cordwood.sql.parse import MAX_QUERY_CHARACTERS, parse_sql
 
 
 @pytest.mark.parametrize(
@@ -28,37 +28,37 @@ from cordwood.sql.parse import MAX_QUERY_CHARACTERS, parse
 )
 def test_a_syntax_error_has_its_position(text: str, place: str) -> None:
     with pytest.raises(BadQuerySyntax) as raised:
-        parse(text)
+        parse_sql(text)
     assert str(raised.value.span) == place
 
 
 def test_a_syntax_error_names_the_unexpected_word() -> None:
     with pytest.raises(BadQuerySyntax, match='near "c"'):
-        parse("select a b c from t")
+        parse_sql("select a b c from t")
 
 
 @pytest.mark.parametrize(
     "text", ["select 1;", "select 1 ; ; ", "-- a\nselect 1 -- b", "/* a */ select 1 # b\n", "(select 1)", "select 1,"]
 )
 def test_comments_semicolons_parentheses_and_trailing_commas_are_accepted(text: str) -> None:
-    parse(text)
+    parse_sql(text)
 
 
 @pytest.mark.parametrize(("text", "place"), [("select 1; select 2", "1:11"), ("select 1;\ndrop table x", "2:1")])
 def test_a_second_statement_is_refused(text: str, place: str) -> None:
     with pytest.raises(QueryRefused, match="one statement") as raised:
-        parse(text)
+        parse_sql(text)
     assert str(raised.value.span) == place
 
 
 @pytest.mark.parametrize("word", ["drop", "ATTACH", "Copy", "explain", "pragma", "set", "values"])
 def test_other_statements_are_refused_by_their_first_word(word: str) -> None:
     with pytest.raises(QueryRefused, match=f"{word.upper()} is refused"):
-        parse(f"{word} x")
+        parse_sql(f"{word} x")
 
 
 def literal_values(text: str) -> list[str]:
-    return [literal.this for literal in parse(text).tree.find_all(exp.Literal)]
+    return [literal.this for literal in parse_sql(text).tree.find_all(exp.Literal)]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_doubled_quote_inside_a_literal_is_one_quote(text: str, expected: list
 @pytest.mark.parametrize("text", ["select 'a''", "select b'a''b'", "select 'a'\"b\"", "select 'a", "select '''a"])
 def test_adjacent_and_unterminated_literals_are_refused(text: str) -> None:
     with pytest.raises(BadQuerySyntax):
-        parse(text)
+        parse_sql(text)
 
 
 # Texts for literals. A literal that begins with three quotes is triple-quoted, so the texts begin with no quote.
@@ -110,7 +110,7 @@ def test_texts_of_many_quotes_are_parsed_in_linear_time() -> None:
         began = time.process_time()
         for text in ("'" + "\\'" * count, "'a'" * count + "'", "/*" * count, "'" * (2 * count + 1)):
             with pytest.raises(QueryFault):
-                parse(f"select {text}")
+                parse_sql(f"select {text}")
         return time.process_time() - began
 
     short_seconds, long_seconds = seconds(6_000), seconds(60_000)
@@ -120,27 +120,27 @@ def test_texts_of_many_quotes_are_parsed_in_linear_time() -> None:
 
 def test_a_long_text_is_refused_without_parsing() -> None:
     with pytest.raises(QueryRefused, match="longer"):
-        parse("select '" + "x" * MAX_QUERY_CHARACTERS + "'")
+        parse_sql("select '" + "x" * MAX_QUERY_CHARACTERS + "'")
 
 
 def test_a_wide_query_is_accepted() -> None:
-    parse("select " + ", ".join(f"a{number}" for number in range(2000)))
-    parse("select 1 from t where id in (" + ", ".join(f"'{number}'" for number in range(5000)) + ")")
-    parse("select 1 from t where " + " or ".join(f"a = {number}" for number in range(250)))
+    parse_sql("select " + ", ".join(f"a{number}" for number in range(2000)))
+    parse_sql("select 1 from t where id in (" + ", ".join(f"'{number}'" for number in range(5000)) + ")")
+    parse_sql("select 1 from t where " + " or ".join(f"a = {number}" for number in range(250)))
 
 
 def test_deep_nesting_with_backtracking_is_refused_before_parsing() -> None:
     with pytest.raises(QueryRefused, match="nested too deeply"):
-        parse("select " + "safe.abs(" * 25 + "1" + ")" * 25)
+        parse_sql("select " + "safe.abs(" * 25 + "1" + ")" * 25)
 
 
 def test_modest_nesting_is_accepted() -> None:
-    parse("select " + "struct(" * 8 + "1" + ")" * 8)
-    parse("select " + "(" * 60 + "1" + ")" * 60)
+    parse_sql("select " + "struct(" * 8 + "1" + ")" * 8)
+    parse_sql("select " + "(" * 60 + "1" + ")" * 60)
 
 
 def identifier_names(text: str) -> list[str]:
-    return sorted(identifier.name for identifier in parse(text).tree.find_all(exp.Identifier))
+    return sorted(identifier.name for identifier in parse_sql(text).tree.find_all(exp.Identifier))
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import pytest
 
 from cordwood.errors import AmbiguousName, BadEndpointFile, QueryRefused, QueryUnsupported, UnknownNameInQuery
 from cordwood.model.definitions import Endpoint
-from cordwood.model.event import Shape, ValueKind
+from cordwood.model.event import EventShape, ValueKind
 from cordwood.sql.admit import admit_query
 from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
 from cordwood.sql.nodes import NOW_SLOT_NAME
-from cordwood.sql.parse import parse
+from cordwood.sql.parse import parse_sql
 from cordwood.sql.program import EndpointProgram
 from cordwood.sql.resolve.queries import resolve_sandbox_query
 from cordwood.sql.stages import ResolvedQuery, Target
@@ -282,20 +282,20 @@ def test_suggestions_omit_keys_that_cannot_be_written_as_names(program: Endpoint
     """
     odd = ("", "\x00", "$.a", " a", "a.b", "*", "'", "k" * 300)
     paths: list[tuple[str, ...]] = [("metadata",), *(("metadata", key) for key in (*odd, "plain"))]
-    shapes = {"edge.stream": Shape(dict.fromkeys(paths, frozenset({ValueKind.OBJECT})), 1)}
+    shapes = {"edge.stream": EventShape(dict.fromkeys(paths, frozenset({ValueKind.OBJECT})), 1)}
     for written, hint in (
         ("never_sent", "There are: edge_logs, event_message, id, m, "),
         ("k" * 301, "There are: edge_logs"),
     ):
         text = f"select {written} from edge_logs cross join unnest(metadata) as m"
         with pytest.raises(UnknownNameInQuery) as refused:
-            resolve_sandbox_query(program, admit_query(parse(text)), target, shapes)
+            resolve_sandbox_query(program, admit_query(parse_sql(text)), target, shapes)
         assert str(refused.value.hint).startswith(hint)
         assert "plain" in str(refused.value.hint)
 
 
 def _endpoint(sql: str) -> Endpoint:
-    return Endpoint("ordered", UUID(int=7), sql, "1", sandbox=True)
+    return Endpoint("ordered", UUID(int=7), sql, "1", accepts_sandbox_queries=True)
 
 
 @pytest.mark.parametrize("recursive", ["", "recursive "])

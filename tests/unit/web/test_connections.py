@@ -21,7 +21,7 @@ MAX_HEAD_BYTES = 1000
 class IdleConnection:
     """A connection whose request head is incomplete."""
 
-    address = "192.0.2.1"
+    peer_address = "192.0.2.1"
     waiting_since: float | None = 0.0
     is_reading_head = True
     write_stalled_since: float | None = None
@@ -61,11 +61,11 @@ def test_the_bytes_of_a_head_are_released_once() -> None:
         table.add_head_bytes(first, 300)
         table.add_head_bytes(first, 100)
         table.add_head_bytes(second, 50)
-        assert (table.head_bytes_of(first), table.head_bytes) == (400, 450)
+        assert (table.head_bytes_of(first), table.unfinished_heads_bytes) == (400, 450)
         table.discard(first)
         table.release_head_bytes(first)
         table.discard(first)
-        assert (table.head_bytes_of(first), table.head_bytes) == (0, 50)
+        assert (table.head_bytes_of(first), table.unfinished_heads_bytes) == (0, 50)
 
     asyncio.run(hold_and_release())
 
@@ -78,7 +78,7 @@ def test_the_largest_head_is_cut_above_the_total_limit() -> None:
         table.add_head_bytes(large, 400)
         table.add_head_bytes(larger, 600)
         assert [connection.was_cut for connection in (small, large, larger)] == [False, False, True]
-        assert table.head_bytes == 500
+        assert table.unfinished_heads_bytes == 500
 
     asyncio.run(exceed_limit())
 
@@ -109,7 +109,7 @@ class AnsweringConnection(IdleConnection):
 
     def __init__(self, address: str) -> None:
         super().__init__()
-        self.address = address
+        self.peer_address = address
 
 
 def test_the_address_with_the_most_connections_loses_one_to_a_probe() -> None:
@@ -181,7 +181,7 @@ def test_a_peer_that_reads_its_answer_slowly_is_not_cut() -> None:
 
 
 async def until_held(table: ConnectionTable, size: int) -> None:
-    await asyncio.to_thread(until, lambda: table.head_bytes == size)
+    await asyncio.to_thread(until, lambda: table.unfinished_heads_bytes == size)
 
 
 def test_a_connection_cut_at_the_end_of_its_head_releases_it_once_and_is_not_answered() -> None:
@@ -201,7 +201,7 @@ def test_a_connection_cut_at_the_end_of_its_head_releases_it_once_and_is_not_ans
                 with contextlib.suppress(ConnectionResetError):
                     assert await reader.read() == b""
                 writer.close()
-                assert table.head_bytes == 0
+                assert table.unfinished_heads_bytes == 0
         assert not answered_paths
 
     asyncio.run(send_too_much())
@@ -220,7 +220,7 @@ def test_a_head_in_several_chunks_is_answered_and_released() -> None:
                 await until_held(table, 9)
                 writer.write(b"\r\n")
                 assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 204 ")
-                assert table.head_bytes == 0
+                assert table.unfinished_heads_bytes == 0
             writer.close()
         assert len(answered_paths) == 3
 

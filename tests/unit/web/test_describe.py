@@ -6,7 +6,7 @@ import pytest
 
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.definitions import Endpoint, Parameter, Stream, TextParameterKind
-from cordwood.model.event import Shape, ValueKind
+from cordwood.model.event import EventShape, ValueKind
 from cordwood.web.describe.openapi import (
     EndpointWithColumns,
     Schema,
@@ -66,7 +66,7 @@ def test_a_parameter_schema_has_its_type_values_and_default(parameter: Parameter
     assert parameter_schema(parameter) == schema
 
 
-SHAPE = Shape(
+SHAPE = EventShape(
     {
         ("metadata",): frozenset({ValueKind.OBJECT}),
         ("metadata", "n"): frozenset({ValueKind.NUMBER, ValueKind.TEXT}),
@@ -107,7 +107,7 @@ def test_a_flat_schema_has_the_paths_of_scalars_and_their_arrays() -> None:
 
 
 def endpoint(name: str, *, auth: bool = True, parameters: tuple[Parameter, ...] = ()) -> Endpoint:
-    return Endpoint(name, uuid5(NAMESPACE_DNS, name), "select 1", "1", auth=auth, parameters=parameters)
+    return Endpoint(name, uuid5(NAMESPACE_DNS, name), "select 1", "1", requires_key=auth, parameters=parameters)
 
 
 def test_names_that_differ_only_in_punctuation_have_distinct_operation_ids() -> None:

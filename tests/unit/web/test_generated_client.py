@@ -40,7 +40,7 @@ def client_text(*endpoints: Endpoint) -> str:
 
 def endpoint(name: str, *parameters: Parameter, description: str = "", auth: bool = True) -> Endpoint:
     id_ = uuid5(NAMESPACE_DNS, ascii(name))
-    return Endpoint(name, id_, "select 1", "1", description=description, auth=auth, parameters=parameters)
+    return Endpoint(name, id_, "select 1", "1", description=description, requires_key=auth, parameters=parameters)
 
 
 def statement_outline(text: str) -> list[str]:

@@ -159,7 +159,7 @@ class Connector:
     """Opens connections to addresses that the policy allows. Proxies that environment variables name are not used."""
 
     def __init__(self, policy: AddressPolicy) -> None:
-        self._policy = policy
+        self._address_policy = policy
         self._lookup_slots = threading.BoundedSemaphore(_MAX_CONCURRENT_NAME_LOOKUPS)
 
     @contextmanager
@@ -169,7 +169,7 @@ class Connector:
             yield connection
 
     def _connect_to_any(self, host: str, port: int, deadline: Deadline) -> socket.socket:
-        resolved = self._allowed_addresses(host, self._resolve(host, port, deadline))
+        resolved = self._allowed_addresses(host, self._resolve_host(host, port, deadline))
         problem: OSError = OSError("no address")
         for number, (family, address) in enumerate(resolved):
             try:
@@ -183,14 +183,14 @@ class Connector:
         raise problem
 
     def _allowed_addresses(self, host: str, resolved: list[_ResolvedAddress]) -> list[_ResolvedAddress]:
-        refusals = [(str(address[0]), self._policy.refusal_reason(str(address[0]))) for _, address in resolved]
+        refusals = [(str(address[0]), self._address_policy.refusal_reason(str(address[0]))) for _, address in resolved]
         allowed = [one for one, (_, refusal) in zip(resolved, refusals, strict=True) if refusal is None]
         if not allowed:
             reasons = ", ".join(f"{address} is {refusal}" for address, refusal in refusals[:3])
             raise DeliveryFailed(f"{host} is refused by alerts.refuse_addresses: {reasons}.")
         return allowed
 
-    def _resolve(self, host: str, port: int, deadline: Deadline) -> list[_ResolvedAddress]:
+    def _resolve_host(self, host: str, port: int, deadline: Deadline) -> list[_ResolvedAddress]:
         if not self._lookup_slots.acquire(timeout=deadline.remaining_seconds()):
             raise DeliveryFailed(
                 f"The name {host} was not looked up: {_MAX_CONCURRENT_NAME_LOOKUPS} look-ups are unanswered."
@@ -204,8 +204,8 @@ class Connector:
         lookup.join(deadline.remaining_seconds())
         if lookup.is_alive():
             raise DeliveryFailed(f"The name {host} was not resolved within {deadline.timeout_seconds:g} s.")
-        if lookup.problem is not None:
-            raise DeliveryFailed(f"The name {host} cannot be resolved: {lookup.problem}.")
+        if lookup.failure_reason is not None:
+            raise DeliveryFailed(f"The name {host} cannot be resolved: {lookup.failure_reason}.")
         return lookup.resolved_addresses[:_MAX_RESOLVED_ADDRESSES]
 
 
@@ -232,16 +232,16 @@ class _NameLookup(threading.Thread):
         self._port = port
         self._lookup_slots = places
         self.resolved_addresses: list[_ResolvedAddress] = []
-        self.problem: str | None = None
+        self.failure_reason: str | None = None
 
     def run(self) -> None:
         try:
             found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
             self.resolved_addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
         except OSError as problem:
-            self.problem = problem.strerror or "the resolver failed"
+            self.failure_reason = problem.strerror or "the resolver failed"
         except UnicodeError:
-            self.problem = "it is not a valid name"
+            self.failure_reason = "it is not a valid name"
         finally:
             self._lookup_slots.release()
 
@@ -279,21 +279,21 @@ class BoundedSocketFile(io.RawIOBase):
     """The data that is received on a connection. Reading more than 64 KiB in all raises an error."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self._file = connection.makefile("rb", buffering=0)
-        self._remaining_bytes = _MAX_RESPONSE_BYTES
+        self._socket_file = connection.makefile("rb", buffering=0)
+        self._remaining_allowed_bytes = _MAX_RESPONSE_BYTES
         self.is_at_end = False
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        count = self._file.readinto(buffer)
+        count = self._socket_file.readinto(buffer)
         self.is_at_end = count == 0
-        self._remaining_bytes -= count or 0
-        if self._remaining_bytes < 0:
+        self._remaining_allowed_bytes -= count or 0
+        if self._remaining_allowed_bytes < 0:
             raise OSError("the answer is too long")
         return count
 
     def close(self) -> None:
-        self._file.close()
+        self._socket_file.close()
         super().close()

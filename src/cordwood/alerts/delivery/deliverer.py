@@ -82,14 +82,14 @@ class _HttpSender:
         Each body that the target accepts is removed from `remaining_bodies`.
         """
         address = _http_address_of(target)
-        connection = start_tls(tcp_socket, target.host, self._get_tls_context()) if address.is_tls else tcp_socket
+        connection = start_tls(tcp_socket, target.host, self._get_tls_context()) if address.uses_tls else tcp_socket
         with connection:
             client = _HttpClient(target.host, target.port)
             client.sock = connection
             is_usable = True
             while remaining_bodies and is_usable:
                 own = {**_common_headers(target, address), **headers(remaining_bodies[0])}
-                client.request("POST", address.path, remaining_bodies[0], own)
+                client.request("POST", address.path_and_query, remaining_bodies[0], own)
                 is_usable = _read_response(client, target, is_last=len(remaining_bodies) == 1)
                 del remaining_bodies[0]
 
@@ -116,8 +116,8 @@ class _BoundedHttpResponse(http.client.HTTPResponse):
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
         self.fp.close()
-        self._file = BoundedSocketFile(sock)
-        self.fp = io.BufferedReader(self._file)
+        self._bounded_file = BoundedSocketFile(sock)
+        self.fp = io.BufferedReader(self._bounded_file)
 
     def begin(self) -> None:
         """Read the status line and the headers; raise ConnectionResetError if the connection ends within them.
@@ -125,7 +125,7 @@ class _BoundedHttpResponse(http.client.HTTPResponse):
         The library would accept incomplete headers.
         """
         super().begin()
-        if self._file.is_at_end:
+        if self._bounded_file.is_at_end:
             raise ConnectionResetError
 
 
@@ -144,8 +144,8 @@ def _http_address_of(target: AlertTarget) -> HttpAddress:
 def _common_headers(target: AlertTarget, address: HttpAddress) -> dict[str, str]:
     host = target.host.rstrip(".")
     named = f"[{host}]" if ":" in host else host
-    port = "" if target.port == _DEFAULT_PORTS_BY_TLS[address.is_tls] else f":{target.port}"
-    login = {"Authorization": address.authorization} if address.authorization else {}
+    port = "" if target.port == _DEFAULT_PORTS_BY_TLS[address.uses_tls] else f":{target.port}"
+    login = {"Authorization": address.authorization_header} if address.authorization_header else {}
     return {"Host": named + port, "Content-Type": "application/json", "User-Agent": "cordwood", **login}
 
 
@@ -235,7 +235,7 @@ class _SmtpSender:
         if not isinstance(address, MailAddress):
             raise TypeError(f"{target} is not an e-mail target")
         with self._connector.open_connection(target.host, target.port, deadline) as plain:
-            connection = start_tls(plain, target.host, self._get_tls_context()) if address.is_tls else plain
+            connection = start_tls(plain, target.host, self._get_tls_context()) if address.uses_tls else plain
             with connection:
                 session = _SmtpSession(connection, target.host.rstrip("."), target.port)
                 try:
@@ -246,10 +246,10 @@ class _SmtpSender:
 
     def _sign_in(self, session: "_SmtpSession", address: MailAddress) -> None:
         session.ehlo_or_helo_if_needed()
-        if not address.is_tls and session.has_extn("starttls"):
+        if not address.uses_tls and session.has_extn("starttls"):
             session.starttls(context=self._get_tls_context())
             session.ehlo()
-        elif not address.is_tls and address.user:
+        elif not address.uses_tls and address.user:
             raise DeliveryFailed("The server does not offer STARTTLS, and the password is not sent without it.")
         if address.user:
             session.login(address.user, address.password)
@@ -301,7 +301,7 @@ def _send_mail(session: _SmtpSession, address: MailAddress, message: MakeMessage
 _MAX_FAILURE_REASON_LENGTH: Final = 400
 
 
-class Deliverer:
+class NotificationDeliverer:
     """Sends notifications to targets. `deliver` blocks, and several threads may call it at the same time."""
 
     def __init__(
@@ -313,7 +313,7 @@ class Deliverer:
         send_seconds: float = 10.0,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.targets = targets
+        self.targets_by_name = targets
         self._signing_key = signing_key
         self._send_timeout_seconds = send_seconds
         self._cached_tls_context = tls
@@ -322,7 +322,7 @@ class Deliverer:
         self._smtp_sender = _SmtpSender(connector, self._tls_context)
 
     @classmethod
-    def from_settings(cls, settings: AlertSettings) -> "Deliverer":
+    def from_settings(cls, settings: AlertSettings) -> "NotificationDeliverer":
         """Create the deliverer from the settings; raise BadSetting if one of them is invalid."""
         policy = read_address_policy(settings.refuse_addresses)
         targets = read_targets(settings.targets)
@@ -374,7 +374,7 @@ def _make_request_bodies(kind: AlertTargetKind, address: HttpAddress, notificati
     if kind is AlertTargetKind.SLACK:
         return [slack_body(notification)]
     if kind is AlertTargetKind.PAGERDUTY:
-        return list(pagerduty_events(notification, address.routing_key))
+        return list(pagerduty_events(notification, address.pagerduty_routing_key))
     if kind is AlertTargetKind.ALERTMANAGER:
         return [alertmanager_body(notification)]
     return [webhook_body(notification)]

@@ -97,8 +97,8 @@ def webhook_body(notification: Notification) -> bytes:
             "timestamp": _format_iso_time(notification.created_us),
             "data": {
                 "id": shorten_text(notification.id, _MAX_ALERT_NAME_LENGTH),
-                "alert": shorten_text(notification.alert, _MAX_ALERT_NAME_LENGTH),
-                "endpoint": shorten_text(notification.endpoint, _MAX_ALERT_NAME_LENGTH),
+                "alert": shorten_text(notification.alert_name, _MAX_ALERT_NAME_LENGTH),
+                "endpoint": shorten_text(notification.endpoint_name, _MAX_ALERT_NAME_LENGTH),
                 "severity": notification.severity.value,
                 "url": _encode_url(notification.alert_page_url),
                 "expires": _format_iso_time(notification.expires_us),
@@ -127,12 +127,10 @@ def _webhook_change(change: StateChange) -> Mapping[str, Any]:
 def slack_body(notification: Notification) -> bytes:
     """Return a message in the format of Slack's incoming webhooks."""
     part = _select_included_changes(notification, AlertTargetKind.SLACK)
-    title = escape_for_slack(f"{notification.alert}: {part.change_counts_text()}", _MAX_SLACK_HEADER_LENGTH)
+    title = escape_for_slack(f"{notification.alert_name}: {part.change_counts_text()}", _MAX_SLACK_HEADER_LENGTH)
     lines = [_slack_change_line(change, _MAX_SLACK_CHANGE_TEXT_LENGTH) for change in part.changes]
     short_lines = [_slack_change_line(change, _MAX_FALLBACK_CHANGE_TEXT_LENGTH) for change in part.changes]
-    origin = (
-        f"{notification.severity.value}, endpoint {escape_for_slack(notification.endpoint, _MAX_ALERT_NAME_LENGTH)}"
-    )
+    origin = f"{notification.severity.value}, endpoint {escape_for_slack(notification.endpoint_name, _MAX_ALERT_NAME_LENGTH)}"
     url = _encode_url(notification.alert_page_url)
     # Slack's notation of a link. The URL is percent-encoded, so it contains none of the delimiters.
     link = f"<{url.replace('&', '&amp;')}|Open>" if url else ""
@@ -205,16 +203,16 @@ def pagerduty_events(notification: Notification, routing_key: str) -> Iterator[b
 def _pagerduty_trigger(notification: Notification, change: StateChange, omitted: int) -> Mapping[str, Any]:
     labels = _shortened_labels(change)
     words = ", ".join(f"{name}={value}" for name, value in labels)
-    summary = " — ".join(filter(None, [notification.alert, change.text, words]))
+    summary = " — ".join(filter(None, [notification.alert_name, change.text, words]))
     url = _encode_url(notification.alert_page_url)
     links = {"client_url": url, "links": [{"href": url, "text": "The alert in cordwood"}]} if url else {}
     return {
         "payload": {
             "summary": shorten_text(summary, _MAX_PAGERDUTY_SUMMARY_LENGTH) or "alert",
-            "source": shorten_text(notification.endpoint, _MAX_ALERT_NAME_LENGTH) or "cordwood",
+            "source": shorten_text(notification.endpoint_name, _MAX_ALERT_NAME_LENGTH) or "cordwood",
             "severity": notification.severity.value,
             "timestamp": _format_iso_time(change.started_us),
-            "class": shorten_text(notification.alert, _MAX_ALERT_NAME_LENGTH),
+            "class": shorten_text(notification.alert_name, _MAX_ALERT_NAME_LENGTH),
             "custom_details": {
                 "labels": dict(labels),
                 "text": shorten_text(change.text, _MAX_CHANGE_TEXT_LENGTH),
@@ -250,7 +248,7 @@ def _alertmanager_alert(notification: Notification, change: StateChange, omitted
     url = _encode_url(notification.alert_page_url)
     annotations = {
         "summary": shorten_text(change.text, _MAX_CHANGE_TEXT_LENGTH),
-        "endpoint": shorten_text(notification.endpoint, _MAX_ALERT_NAME_LENGTH),
+        "endpoint": shorten_text(notification.endpoint_name, _MAX_ALERT_NAME_LENGTH),
         "value": _format_number(change.value),
         "further_changes_not_sent": str(omitted) if omitted else "",
     }
@@ -270,7 +268,7 @@ def _alertmanager_labels(notification: Notification, change: StateChange) -> Map
     A group has the same labels in every notification, because Alertmanager identifies an alert by its labels.
     """
     made = {
-        "alertname": shorten_text(notification.alert, _MAX_ALERT_NAME_LENGTH) or "unnamed",
+        "alertname": shorten_text(notification.alert_name, _MAX_ALERT_NAME_LENGTH) or "unnamed",
         "severity": notification.severity.value,
     }
     shown = _shortened_labels(change)
@@ -292,7 +290,7 @@ def mail_message(notification: Notification, address: MailAddress, refused: tupl
     part = _select_included_changes(notification, AlertTargetKind.EMAIL)
     message = EmailMessage(policy=SMTP)
     message["Subject"] = shorten_text(
-        f"[{notification.severity.value}] {shorten_text(notification.alert, _MAX_ALERT_NAME_LENGTH)}: {part.change_counts_text()}",
+        f"[{notification.severity.value}] {shorten_text(notification.alert_name, _MAX_ALERT_NAME_LENGTH)}: {part.change_counts_text()}",
         _MAX_MAIL_SUBJECT_LENGTH,
     )
     message["From"] = Address("cordwood", addr_spec=address.sender)
@@ -307,8 +305,8 @@ def mail_message(notification: Notification, address: MailAddress, refused: tupl
 
 
 def _mail_body_lines(notification: Notification, part: _IncludedChanges, refused: tuple[str, ...]) -> Iterator[str]:
-    yield f"{shorten_text(notification.alert, _MAX_ALERT_NAME_LENGTH)}: {part.change_counts_text()}"
-    yield f"Severity {notification.severity.value}, endpoint {shorten_text(notification.endpoint, _MAX_ALERT_NAME_LENGTH)}"
+    yield f"{shorten_text(notification.alert_name, _MAX_ALERT_NAME_LENGTH)}: {part.change_counts_text()}"
+    yield f"Severity {notification.severity.value}, endpoint {shorten_text(notification.endpoint_name, _MAX_ALERT_NAME_LENGTH)}"
     for change in part.changes:
         yield ""
         labels = ", ".join(f"{name}={value}" for name, value in _shortened_labels(change))

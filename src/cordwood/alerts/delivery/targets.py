@@ -46,10 +46,10 @@ class HttpAddress:
     """
 
     def __init__(self, *, is_tls: bool, path: str, authorization: str = "", routing_key: str = "") -> None:
-        self.is_tls = is_tls
-        self.path = path
-        self.authorization = authorization
-        self.routing_key = routing_key
+        self.uses_tls = is_tls
+        self.path_and_query = path
+        self.authorization_header = authorization
+        self.pagerduty_routing_key = routing_key
 
 
 class MailAddress:
@@ -62,7 +62,7 @@ class MailAddress:
     def __init__(
         self, *, is_tls: bool, sender: str, recipients: tuple[str, ...], user: str = "", password: str = ""
     ) -> None:
-        self.is_tls = is_tls
+        self.uses_tls = is_tls
         self.sender = sender
         self.recipients = recipients
         self.user = user
@@ -73,10 +73,10 @@ class TargetSecrets:
     """Passwords, keys and secret parts of paths, which are removed from the error message of a failed delivery."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = sorted(set(filter(None, texts)), key=len, reverse=True)
+        self._secrets_longest_first = sorted(set(filter(None, texts)), key=len, reverse=True)
 
     def remove_secrets_from(self, text: str) -> str:
-        for secret in self._texts:
+        for secret in self._secrets_longest_first:
             text = text.replace(secret, "…")
         return text
 
@@ -198,7 +198,7 @@ def _read_pagerduty_address(url: SplitResult) -> HttpAddress:
         raise _InvalidTargetAddress("the routing key is missing or has unusual characters")
     rest = urlencode([(name, value) for name, value in values if name != "routing_key"])
     made = _read_http_address(url._replace(query=rest, path=url.path or "/v2/enqueue"))
-    made.routing_key = keys[0]
+    made.pagerduty_routing_key = keys[0]
     return made
 
 
@@ -254,13 +254,17 @@ def _collect_secrets(address: HttpAddress | MailAddress) -> TargetSecrets:
         forms = (address.password, f"\0{address.user}\0{address.password}")
         encoded = [base64.b64encode(form.encode()).decode() for form in forms] if address.password else []
         return TargetSecrets([address.password, *encoded])
-    path, _, query = address.path.partition("?")
+    path, _, query = address.path_and_query.partition("?")
     # The path of Alertmanager's API is public, so it is not a secret.
-    parts = [] if path.endswith("/api/v2/alerts") else [address.path, path, query, *re.split(r"[/?&=]", address.path)]
-    login = address.authorization.removeprefix("Basic ")
+    parts = (
+        []
+        if path.endswith("/api/v2/alerts")
+        else [address.path_and_query, path, query, *re.split(r"[/?&=]", address.path_and_query)]
+    )
+    login = address.authorization_header.removeprefix("Basic ")
     password = base64.b64decode(login).decode().partition(":")[2]
     long_parts = [part for part in parts if len(part) >= _MIN_SECRET_LENGTH]
-    return TargetSecrets([*long_parts, address.routing_key, login, password])
+    return TargetSecrets([*long_parts, address.pagerduty_routing_key, login, password])
 
 
 _AddressReader = Callable[[SplitResult], HttpAddress | MailAddress]

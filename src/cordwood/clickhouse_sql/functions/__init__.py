@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from cordwood.clickhouse_sql import casts
-from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call
+from cordwood.clickhouse_sql.calls import ArgumentTranslator, FunctionCall
 from cordwood.clickhouse_sql.functions import logic, maps_and_arrays, numbers, texts, times
-from cordwood.clickhouse_sql.values import Value
+from cordwood.clickhouse_sql.values import TypedValue
 
-TRANSLATOR_BY_FUNCTION: Final[Mapping[str, Callable[[ArgumentTranslator, Call], Value]]] = {
+TRANSLATOR_BY_FUNCTION: Final[Mapping[str, Callable[[ArgumentTranslator, FunctionCall], TypedValue]]] = {
     **casts.TRANSLATOR_BY_FUNCTION,
     **logic.TRANSLATOR_BY_FUNCTION,
     **numbers.TRANSLATOR_BY_FUNCTION,

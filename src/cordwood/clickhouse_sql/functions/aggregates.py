@@ -10,24 +10,24 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call
+from cordwood.clickhouse_sql.calls import ArgumentTranslator, FunctionCall
 from cordwood.clickhouse_sql.translate import as_float, default_of_type
-from cordwood.clickhouse_sql.values import FLOAT, INT, Type, Value, array_type_of, literal_node
+from cordwood.clickhouse_sql.values import FLOAT, INT, ClickHouseType, TypedValue, array_type_of, literal_node
 from cordwood.sql.nodes import internal_call
 
-_AggregateTranslator = Callable[[ArgumentTranslator, Call], Value]
+_AggregateTranslator = Callable[[ArgumentTranslator, FunctionCall], TypedValue]
 
 _NAN_SQL: Final = "cast('nan' as float64)"
 _MAX_GROUP_ARRAY_ELEMENTS: Final = 10_000
 
 
-def translate_aggregate(translator: ArgumentTranslator, call: Call) -> Value:
+def translate_aggregate(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     """Translate a call of an aggregate function; `translator` translates its arguments, which may read columns."""
     return _TRANSLATOR_BY_AGGREGATE[call.name](translator, call)
 
 
 def _checked_arguments(
-    translator: ArgumentTranslator, call: Call, count: int, parameters: int = 0
+    translator: ArgumentTranslator, call: FunctionCall, count: int, parameters: int = 0
 ) -> tuple[exp.Expr, ...]:
     if call.is_distinct and call.name not in ("count", "uniq", "uniqexact", "sum", "grouparray"):
         raise translator.refused_error(call.node, f"{call.display_name} of DISTINCT values is not supported.")
@@ -42,7 +42,7 @@ def _checked_arguments(
     return call.arguments
 
 
-def _apply_if_condition(translator: ArgumentTranslator, call: Call, node: exp.Expr) -> exp.Expr:
+def _apply_if_condition(translator: ArgumentTranslator, call: FunctionCall, node: exp.Expr) -> exp.Expr:
     """Return an aggregate's argument; with the suffix If, the argument is NULL in rows that fail the condition."""
     if call.if_condition is None:
         return node
@@ -54,16 +54,18 @@ def _apply_if_condition(translator: ArgumentTranslator, call: Call, node: exp.Ex
     )
 
 
-def _use_default_for_no_rows(translator: ArgumentTranslator, call: Call, aggregated: exp.Expr, type_: Type) -> Value:
-    if type_.nullable:
-        return Value(aggregated, type_)
+def _use_default_for_no_rows(
+    translator: ArgumentTranslator, call: FunctionCall, aggregated: exp.Expr, type_: ClickHouseType
+) -> TypedValue:
+    if type_.is_nullable:
+        return TypedValue(aggregated, type_)
     if type_.name in ("DateTime", "Date"):
         zero = "timestamp_micros(0)" if type_.name == "DateTime" else "date_from_unix_date(0)"
-        return Value(translator.fill_template(call.node, f"coalesce(@value, {zero})", value=aggregated), type_)
-    return Value(aggregated, type_, default=default_of_type(type_))
+        return TypedValue(translator.fill_template(call.node, f"coalesce(@value, {zero})", value=aggregated), type_)
+    return TypedValue(aggregated, type_, default_for_null=default_of_type(type_))
 
 
-def _translate_count(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_count(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     if call.is_distinct:
         return _translate_uniq(translator, call)
     if len(call.arguments) > 1:
@@ -71,27 +73,27 @@ def _translate_count(translator: ArgumentTranslator, call: Call) -> Value:
     value = translator.value_with_default_for_null(call.arguments[0]) if call.arguments else None
     if call.if_condition is not None:
         condition = translator.filter_condition_node(call.if_condition)
-        if value is not None and value.type.nullable:
+        if value is not None and value.type.is_nullable:
             condition = translator.fill_template(
                 call.node, "@condition and @value is not null", condition=condition, value=value.node
             )
-        return Value(translator.fill_template(call.node, "countif(@condition)", condition=condition), INT)
-    if value is None or not value.type.nullable:
-        return Value(translator.fill_template(call.node, "count(*)"), INT)
-    return Value(translator.fill_template(call.node, "count(@value)", value=value.node), INT)
+        return TypedValue(translator.fill_template(call.node, "countif(@condition)", condition=condition), INT)
+    if value is None or not value.type.is_nullable:
+        return TypedValue(translator.fill_template(call.node, "count(*)"), INT)
+    return TypedValue(translator.fill_template(call.node, "count(@value)", value=value.node), INT)
 
 
-def _translate_uniq(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_uniq(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     """Translate uniq and related functions to an exact count, whereas ClickHouse's uniq is approximate."""
     if len(call.arguments) > 1:
         hint = "Write uniq(concat(a, '/', b)), or count the rows of SELECT DISTINCT a, b in brackets."
         raise translator.refused_error(call.node, f"{call.display_name} of several values is not supported.", hint)
     (node,) = _checked_arguments(translator, call, 1)
     value = _apply_if_condition(translator, call, translator.value_with_default_for_null(node).node)
-    return Value(translator.fill_template(call.node, "count(distinct @value)", value=value), INT)
+    return TypedValue(translator.fill_template(call.node, "count(distinct @value)", value=value), INT)
 
 
-def _translate_sum(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_sum(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     (node,) = _checked_arguments(translator, call, 1)
     value = translator.number_value(node)
     distinct = "distinct " if call.is_distinct else ""
@@ -101,7 +103,7 @@ def _translate_sum(translator: ArgumentTranslator, call: Call) -> Value:
     return _use_default_for_no_rows(translator, call, aggregated, value.type)
 
 
-def _translate_avg(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_avg(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     (node,) = _checked_arguments(translator, call, 1)
     value = as_float(translator.number_value(node))
     aggregated = translator.fill_template(
@@ -110,15 +112,17 @@ def _translate_avg(translator: ArgumentTranslator, call: Call) -> Value:
     return _use_nan_for_no_rows(translator, call, aggregated, value)
 
 
-def _use_nan_for_no_rows(translator: ArgumentTranslator, call: Call, aggregated: exp.Expr, value: Value) -> Value:
+def _use_nan_for_no_rows(
+    translator: ArgumentTranslator, call: FunctionCall, aggregated: exp.Expr, value: TypedValue
+) -> TypedValue:
     """Return the aggregate with NaN as its result over no rows; if `value` is nullable, the result stays NULL."""
-    if value.type.nullable:
-        return Value(aggregated, FLOAT.as_nullable())
-    return Value(translator.fill_template(call.node, f"coalesce(@value, {_NAN_SQL})", value=aggregated), FLOAT)
+    if value.type.is_nullable:
+        return TypedValue(aggregated, FLOAT.as_nullable())
+    return TypedValue(translator.fill_template(call.node, f"coalesce(@value, {_NAN_SQL})", value=aggregated), FLOAT)
 
 
 def _dispersion_translator(name: str) -> _AggregateTranslator:
-    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         (node,) = _checked_arguments(translator, call, 1)
         value = as_float(translator.number_value(node))
         aggregated = translator.fill_template(
@@ -130,7 +134,7 @@ def _dispersion_translator(name: str) -> _AggregateTranslator:
 
 
 def _single_value_translator(name: str) -> _AggregateTranslator:
-    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         (node,) = _checked_arguments(translator, call, 1)
         value = _replace_nan_with_null(_comparable_value(translator, node), name)
         aggregated = translator.fill_template(
@@ -141,14 +145,14 @@ def _single_value_translator(name: str) -> _AggregateTranslator:
     return translate_call
 
 
-def _replace_nan_with_null(value: Value, name: str = "") -> Value:
+def _replace_nan_with_null(value: TypedValue, name: str = "") -> TypedValue:
     """Return the value with NaN replaced by NULL, because ClickHouse's aggregates ignore NaN."""
     if value.type.name != "Float64" or value.is_constant or name == "any_value":
         return value
     return msgspec.structs.replace(value, node=internal_call("not_nan", value.node))
 
 
-def _comparable_value(translator: ArgumentTranslator, node: exp.Expr) -> Value:
+def _comparable_value(translator: ArgumentTranslator, node: exp.Expr) -> TypedValue:
     value = translator.value_with_default_for_null(node)
     if value.type.name in ("UInt8", "Bool"):
         return translator.number_value(node)
@@ -163,7 +167,7 @@ def _argument_at_extreme_translator(name: str) -> _AggregateTranslator:
     These functions return the first argument's value in a row where the second argument is smallest or largest.
     """
 
-    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         node, order_node = _checked_arguments(translator, call, 2)
         value, order = _comparable_value(translator, node), _comparable_value(translator, order_node)
         parts = {"value": value.node, "order": _apply_if_condition(translator, call, order.node)}
@@ -175,7 +179,7 @@ def _argument_at_extreme_translator(name: str) -> _AggregateTranslator:
 
 
 def _group_array_translator(*, is_distinct: bool) -> _AggregateTranslator:
-    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         (node,) = _checked_arguments(translator, call, 1, parameters=1)
         value = _comparable_value(translator, node)
         distinct = "distinct " if is_distinct or call.is_distinct else ""
@@ -184,7 +188,7 @@ def _group_array_translator(*, is_distinct: bool) -> _AggregateTranslator:
         aggregated = translator.fill_template(
             call.node, template, value=_apply_if_condition(translator, call, value.node)
         )
-        return Value(
+        return TypedValue(
             translator.fill_template(call.node, "coalesce(@value, [])", value=aggregated),
             array_type_of(value.type.as_not_null()),
         )
@@ -192,7 +196,7 @@ def _group_array_translator(*, is_distinct: bool) -> _AggregateTranslator:
     return translate_call
 
 
-def _read_max_elements(translator: ArgumentTranslator, call: Call) -> int:
+def _read_max_elements(translator: ArgumentTranslator, call: FunctionCall) -> int:
     maximum = int(translator.constant_number(call.aggregate_parameters[0], "The number of values"))
     if not 1 <= maximum <= _MAX_GROUP_ARRAY_ELEMENTS:
         raise translator.refused_error(call.node, f"From 1 to {_MAX_GROUP_ARRAY_ELEMENTS} values can be gathered.")
@@ -200,7 +204,7 @@ def _read_max_elements(translator: ArgumentTranslator, call: Call) -> int:
 
 
 def _quantile_translator(name: str, level: float | None = None) -> _AggregateTranslator:
-    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         (node,) = _checked_arguments(translator, call, 1, parameters=1)
         share = (
             translator.constant_number(call.aggregate_parameters[0], "The level of a quantile")

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, checked_arguments
+from cordwood.clickhouse_sql.calls import ArgumentTranslator, FunctionCall, checked_arguments
 from cordwood.clickhouse_sql.casts import parse_type_name
 from cordwood.clickhouse_sql.scope import AttributeForm, all_attributes, array_element_reference, attribute_reference
 from cordwood.clickhouse_sql.translate import (
@@ -23,8 +23,8 @@ from cordwood.clickhouse_sql.values import (
     INT,
     MAP,
     STRING,
-    Type,
-    Value,
+    ClickHouseType,
+    TypedValue,
     array_type_of,
     common_type,
     flag_value,
@@ -32,10 +32,10 @@ from cordwood.clickhouse_sql.values import (
 )
 from cordwood.sql.nodes import internal_call
 
-_CallTranslator = Callable[[ArgumentTranslator, Call], Value]
+_CallTranslator = Callable[[ArgumentTranslator, FunctionCall], TypedValue]
 
 
-def _translate_map(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_map(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     parts = checked_arguments(translator, call, 0, -1)
     if len(parts) % 2:
         raise translator.refused_error(call.node, "map takes pairs of a key and a value.")
@@ -45,35 +45,35 @@ def _translate_map(translator: ArgumentTranslator, call: Call) -> Value:
     values = [translator.value_with_default_for_null(value) for value in parts[1::2]]
     if values:
         nodes, type_ = unify_values(translator, call.node, values)
-        values = [Value(node, type_) for node in nodes]
-    return Value(exp.Null(), MAP, map_entries=tuple(zip(keys, values, strict=True)))
+        values = [TypedValue(node, type_) for node in nodes]
+    return TypedValue(exp.Null(), MAP, map_entries=tuple(zip(keys, values, strict=True)))
 
 
-def _translate_map_keys(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_map_keys(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     return keys_of_map(translator, call.node, _map_argument(translator, call))
 
 
-def keys_of_map(translator: ArgumentTranslator, node: exp.Expr, value: Value) -> Value:
+def keys_of_map(translator: ArgumentTranslator, node: exp.Expr, value: TypedValue) -> TypedValue:
     """Return the keys of a map as an array."""
     if value.map_entries is not None:
-        return Value(
+        return TypedValue(
             exp.Array(expressions=[exp.Literal.string(key) for key, _ in value.map_entries]), array_type_of(STRING)
         )
     if is_json_map(value):
-        return Value(internal_call("json_keys", value.node), array_type_of(STRING))
+        return TypedValue(internal_call("json_keys", value.node), array_type_of(STRING))
     return _require_all_attributes(translator, node, AttributeForm.KEYS)
 
 
-def _translate_map_values(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_map_values(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     value = _map_argument(translator, call)
     if value.map_entries is not None:
         return array_of_values(translator, call.node, [part for _, part in value.map_entries])
     return _require_all_attributes(translator, call.node, AttributeForm.VALUES)
 
 
-def _map_argument(translator: ArgumentTranslator, call: Call) -> Value:
+def _map_argument(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     (node,) = checked_arguments(translator, call, 1)
-    value = translator.value(node)
+    value = translator.translate_expression(node)
     if value.type.name != "Map":
         raise translator.refused_error(
             node, f"A map is wanted here, and this is a {value.type}.", "Write log_attributes."
@@ -81,19 +81,19 @@ def _map_argument(translator: ArgumentTranslator, call: Call) -> Value:
     return value
 
 
-def _require_all_attributes(translator: ArgumentTranslator, node: exp.Expr, form: AttributeForm) -> Value:
+def _require_all_attributes(translator: ArgumentTranslator, node: exp.Expr, form: AttributeForm) -> TypedValue:
     attributes = all_attributes(translator.row_scope, form)
     if attributes is None:
         raise translator.refused_error(
             node, "The keys of this map are not known here.", "Ask for them in the query that reads logs."
         )
-    return Value(attributes, array_type_of(STRING))
+    return TypedValue(attributes, array_type_of(STRING))
 
 
-def _translate_map_contains(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_map_contains(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     """Translate mapContains, which is true if the map has the key, even if the value of the key is an empty text."""
     node, key = checked_arguments(translator, call, 2)
-    value = translator.value(node)
+    value = translator.translate_expression(node)
     if value.type.name != "Map":
         raise translator.refused_error(
             node, f"A map is wanted here, and this is a {value.type}.", "Write log_attributes."
@@ -102,18 +102,18 @@ def _translate_map_contains(translator: ArgumentTranslator, call: Call) -> Value
     if value.map_entries is not None:
         return flag_value(is_true=any(name == key_text for name, _ in value.map_entries))
     if is_json_map(value):
-        return Value(internal_call("json_has", value.node, exp.Literal.string(key_text)), FLAG)
-    attribute = translator.row_scope.value(attribute_reference(key_text))
+        return TypedValue(internal_call("json_has", value.node, exp.Literal.string(key_text)), FLAG)
+    attribute = translator.row_scope.resolve_reference(attribute_reference(key_text))
     if attribute is None:
         raise translator.refused_error(
             node, "The keys of this map are not known here.", "Ask for them in the query that reads logs."
         )
     if attribute.is_constant:
         return flag_value(is_true=False)
-    return Value(exp.Not(this=exp.Is(this=attribute.node, expression=exp.Null())), FLAG)
+    return TypedValue(exp.Not(this=exp.Is(this=attribute.node, expression=exp.Null())), FLAG)
 
 
-def _translate_array(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_array(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     return array_of_values(
         translator,
         call.node,
@@ -121,9 +121,9 @@ def _translate_array(translator: ArgumentTranslator, call: Call) -> Value:
     )
 
 
-def _translate_array_element(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_array_element(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     node, index_node = checked_arguments(translator, call, 2)
-    value = translator.value(node)
+    value = translator.translate_expression(node)
     return (
         map_item(translator, call.node, value, index_node)
         if value.type.name == "Map"
@@ -131,10 +131,10 @@ def _translate_array_element(translator: ArgumentTranslator, call: Call) -> Valu
     )
 
 
-def _translate_array_contains(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_array_contains(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     node, element_node = checked_arguments(translator, call, 2)
     array, value = translator.array_value(node), translator.value_with_default_for_null(element_node)
-    element_type: Type = array.type.element or STRING
+    element_type: ClickHouseType = array.type.element_type or STRING
     type_ = common_type(element_type, value.type)
     if type_ is None or value.type.name == "Nothing":
         raise translator.refused_error(
@@ -146,10 +146,10 @@ def _translate_array_contains(translator: ArgumentTranslator, call: Call) -> Val
         )
     unnest = exp.Unnest(expressions=[array.node], offset=False)
     membership = exp.In(this=convert_to_type(translator, element_node, value, type_), unnest=unnest)
-    return Value(membership, msgspec.structs.replace(FLAG, nullable=value.type.nullable))
+    return TypedValue(membership, msgspec.structs.replace(FLAG, is_nullable=value.type.is_nullable))
 
 
-def _translate_array_concat(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_array_concat(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     """Translate arrayConcat of arrays that all have the same type."""
     parts = checked_arguments(translator, call, 1, -1)
     values = [translator.array_value(part) for part in parts]
@@ -162,13 +162,13 @@ def _translate_array_concat(translator: ArgumentTranslator, call: Call) -> Value
     concatenated = translator.fill_template(
         call.node, f"array_concat({', '.join('@' + placeholder for placeholder in placeholders)})", **placeholders
     )
-    return Value(concatenated, values[0].type)
+    return TypedValue(concatenated, values[0].type)
 
 
 def _array_template_translator(template: str) -> _CallTranslator:
-    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         value = translator.array_value(*checked_arguments(translator, call, 1))
-        return Value(translator.fill_template(call.node, template, array=value.node), value.type)
+        return TypedValue(translator.fill_template(call.node, template, array=value.node), value.type)
 
     return translate_call
 
@@ -180,38 +180,38 @@ _SORT_FUNCTION_BY_ELEMENT_TYPE: Final = {
 }
 
 
-def _translate_array_sort(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_array_sort(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     (node,) = checked_arguments(translator, call, 1)
     value = translator.array_value(node)
-    name = _SORT_FUNCTION_BY_ELEMENT_TYPE.get((value.type.element or STRING).name)
+    name = _SORT_FUNCTION_BY_ELEMENT_TYPE.get((value.type.element_type or STRING).name)
     if name is None:
         raise translator.refused_error(node, f"A {value.type} cannot be sorted here.")
-    return Value(internal_call(name, value.node), value.type)
+    return TypedValue(internal_call(name, value.node), value.type)
 
 
-def _translate_array_join(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_array_join(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     """Translate arrayJoin to an element of its array; the module `select` joins the array to the rows in FROM."""
-    joined_element = translator.row_scope.value(array_element_reference(call.node))
+    joined_element = translator.row_scope.resolve_reference(array_element_reference(call.node))
     if joined_element is None:
         raise translator.refused_error(call.node, "arrayJoin cannot stand here.")
     return joined_element
 
 
-def _json_translator(name: str, type_: Type, default: str | int | None) -> _CallTranslator:
-    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
+def _json_translator(name: str, type_: ClickHouseType, default: str | int | None) -> _CallTranslator:
+    def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         node, *keys = checked_arguments(translator, call, 1, -1)
         value = translator.string_value(node)
-        if isinstance(value.constant, str) and name != "json_valid" and not _is_json_text(value.constant):
+        if isinstance(value.constant_value, str) and name != "json_valid" and not _is_json_text(value.constant_value):
             # Replace a constant that is invalid JSON by null. Engines evaluate a constant when they plan a query, so
             # the invalid JSON would make the whole query fail.
             value = text_value("null")
         path = [_json_key_argument(translator, key) for key in keys]
-        extracted = Value(internal_call(name, value.node, *path), type_, default=default)
-        if not value.type.nullable or type_.name == "Array":
+        extracted = TypedValue(internal_call(name, value.node, *path), type_, default_for_null=default)
+        if not value.type.is_nullable or type_.name == "Array":
             return extracted
         parts = {"text": value.node, "extracted": extracted.node_with_default_for_null()}
         filled = translator.fill_template(call.node, "if(@text is null, null, @extracted)", **parts)
-        return Value(filled, type_.as_nullable())
+        return TypedValue(filled, type_.as_nullable())
 
     return translate_call
 
@@ -226,27 +226,27 @@ def _is_json_text(text: str) -> bool:
 
 def _json_key_argument(translator: ArgumentTranslator, node: exp.Expr) -> exp.Expr:
     """Return a key of a JSON object, or an index of a JSON array counted from 1, as a literal."""
-    value = translator.value(node)
-    if isinstance(value.constant, str):
-        return exp.Literal.string(value.constant)
-    if isinstance(value.constant, int) and value.constant > 0:
-        return exp.Literal.number(value.constant)
+    value = translator.translate_expression(node)
+    if isinstance(value.constant_value, str):
+        return exp.Literal.string(value.constant_value)
+    if isinstance(value.constant_value, int) and value.constant_value > 0:
+        return exp.Literal.number(value.constant_value)
     raise translator.refused_error(node, "A key of JSON must be a text in quotes, or a place from 1 on.")
 
 
-_JSON_EXTRACTOR_BY_TYPE: Final[Mapping[str, tuple[str, Type, str | int]]] = {
+_JSON_EXTRACTOR_BY_TYPE: Final[Mapping[str, tuple[str, ClickHouseType, str | int]]] = {
     "String": ("json_string", STRING, ""),
     "Int64": ("json_int", INT, 0),
     "Float64": ("json_float", FLOAT, 0),
 }
 
 
-def _translate_json_extract(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_json_extract(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     """Translate `JSONExtract(x, 'a', 'Int64')` like `JSONExtractInt(x, 'a')`, and likewise for other types."""
     *parts, type_node = checked_arguments(translator, call, 2, -1)
     type_ = parse_type_name(translator, type_node, translator.constant_text(type_node, "The name of a type"))
     extractor = _JSON_EXTRACTOR_BY_TYPE.get(type_.name)
-    if extractor is None or type_.nullable:
+    if extractor is None or type_.is_nullable:
         raise translator.refused_error(
             type_node, f"{type_} is not supported here.", "There are: String, Int64 and its like, and Float64."
         )

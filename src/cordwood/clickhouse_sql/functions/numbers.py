@@ -6,22 +6,22 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, checked_arguments
+from cordwood.clickhouse_sql.calls import ArgumentTranslator, FunctionCall, checked_arguments
 from cordwood.clickhouse_sql.translate import as_float, unify_values
-from cordwood.clickhouse_sql.values import FLAG, FLOAT, INT, Type, Value, literal_node
+from cordwood.clickhouse_sql.values import FLAG, FLOAT, INT, ClickHouseType, TypedValue, literal_node
 from cordwood.sql.nodes import internal_call
 
-_CallTranslator = Callable[[ArgumentTranslator, Call], Value]
+_CallTranslator = Callable[[ArgumentTranslator, FunctionCall], TypedValue]
 
 
-def _copy_nullability(type_: Type, value: Value) -> Type:
-    return msgspec.structs.replace(type_, nullable=value.type.nullable)
+def _copy_nullability(type_: ClickHouseType, value: TypedValue) -> ClickHouseType:
+    return msgspec.structs.replace(type_, is_nullable=value.type.is_nullable)
 
 
 def _rounding_translator(name: str) -> _CallTranslator:
     """Return the translator of a rounding function. Integers stay integers; `round` rounds floats half to even."""
 
-    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         node, *rest = checked_arguments(translator, call, 1, 2)
         value = translator.number_value(node)
         digits = int(translator.constant_number(rest[0], "The number of digits")) if rest else 0
@@ -33,23 +33,23 @@ def _rounding_translator(name: str) -> _CallTranslator:
                 rounded = translator.fill_template(
                     call.node, "cast(round(cast(@value as float64), @digits) as int64)", **parts
                 )
-                return Value(rounded, value.type)
+                return TypedValue(rounded, value.type)
             raise translator.refused_error(call.node, "A negative number of digits is not supported.")
         if not -15 <= digits <= 15:
             raise translator.refused_error(call.node, "At most 15 digits are supported.")
         if name == "round":
-            return Value(
+            return TypedValue(
                 internal_call("round_even", value.node, exp.Literal.string(str(digits))),
                 _copy_nullability(FLOAT, value),
             )
         if digits == 0:
-            return Value(
+            return TypedValue(
                 translator.fill_template(call.node, f"{name}(@value)", value=value.node),
                 _copy_nullability(FLOAT, value),
             )
         scale = literal_node(float(10**digits))
         template = f"ieee_divide({name}(@value * @scale), @scale)"
-        return Value(
+        return TypedValue(
             translator.fill_template(call.node, template, value=value.node, scale=scale),
             _copy_nullability(FLOAT, value),
         )
@@ -58,50 +58,52 @@ def _rounding_translator(name: str) -> _CallTranslator:
 
 
 def _float_template_translator(template: str, count: int = 1) -> _CallTranslator:
-    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         values = [as_float(translator.number_value(part)) for part in checked_arguments(translator, call, count)]
         parts = {letter: value.node for letter, value in zip("ab", values, strict=False)}
-        nullable = any(value.type.nullable for value in values)
-        return Value(
-            translator.fill_template(call.node, template, **parts), msgspec.structs.replace(FLOAT, nullable=nullable)
+        nullable = any(value.type.is_nullable for value in values)
+        return TypedValue(
+            translator.fill_template(call.node, template, **parts), msgspec.structs.replace(FLOAT, is_nullable=nullable)
         )
 
     return translate_call
 
 
-def _translate_abs(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_abs(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     value = translator.number_value(*checked_arguments(translator, call, 1))
-    return Value(translator.fill_template(call.node, "abs(@value)", value=value.node), value.type)
+    return TypedValue(translator.fill_template(call.node, "abs(@value)", value=value.node), value.type)
 
 
-def _translate_int_div(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_int_div(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     left, right = (translator.number_value(part) for part in checked_arguments(translator, call, 2))
     if "Float64" in (left.type.name, right.type.name):
         raise translator.refused_error(call.node, "intDiv takes whole numbers.", "Convert them with toInt64(…).")
     quotient = translator.fill_template(call.node, "div(@left, @right)", left=left.node, right=right.node)
-    return Value(quotient, msgspec.structs.replace(INT, nullable=left.type.nullable or right.type.nullable))
+    return TypedValue(
+        quotient, msgspec.structs.replace(INT, is_nullable=left.type.is_nullable or right.type.is_nullable)
+    )
 
 
 def _greatest_or_least_translator(name: str) -> _CallTranslator:
-    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         values = [translator.value_with_default_for_null(part) for part in checked_arguments(translator, call, 1, -1)]
         nodes, type_ = unify_values(translator, call.node, values)
-        if any(value.type.nullable for value in values):
+        if any(value.type.is_nullable for value in values):
             raise translator.refused_error(
                 call.node, f"{name} of what may be NULL is not supported.", "Write coalesce(…) around it."
             )
         kind = exp.Greatest if name == "greatest" else exp.Least
         extreme = kind(this=nodes[0], expressions=nodes[1:])
         extreme.meta["bigquery_name"] = name.upper()
-        return Value(extreme, type_)
+        return TypedValue(extreme, type_)
 
     return translate_call
 
 
 def _float_test_translator(template: str) -> _CallTranslator:
-    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         value = as_float(translator.number_value(*checked_arguments(translator, call, 1)))
-        return Value(translator.fill_template(call.node, template, a=value.node), _copy_nullability(FLAG, value))
+        return TypedValue(translator.fill_template(call.node, template, a=value.node), _copy_nullability(FLAG, value))
 
     return translate_call
 

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import (
     ArgumentTranslator,
-    Call,
+    FunctionCall,
     arguments_before_zone,
     checked_arguments,
     require_utc_zone,
@@ -23,24 +23,24 @@ from cordwood.clickhouse_sql.datetimes import (
     start_of_interval,
     to_datetime,
 )
-from cordwood.clickhouse_sql.values import DATE, DATETIME, DATETIME64, INT, INTERVAL, STRING, Type, Value
+from cordwood.clickhouse_sql.values import DATE, DATETIME, DATETIME64, INT, INTERVAL, STRING, ClickHouseType, TypedValue
 
-_CallTranslator = Callable[[ArgumentTranslator, Call], Value]
+_CallTranslator = Callable[[ArgumentTranslator, FunctionCall], TypedValue]
 
 
-def _copy_nullability(type_: Type, value: Value) -> Type:
-    return msgspec.structs.replace(type_, nullable=value.type.nullable)
+def _copy_nullability(type_: ClickHouseType, value: TypedValue) -> ClickHouseType:
+    return msgspec.structs.replace(type_, is_nullable=value.type.is_nullable)
 
 
 def _start_of_unit_translator(unit: str, amount: int = 1) -> _CallTranslator:
-    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         (node,) = arguments_before_zone(translator, call, 1)
         return start_of_interval(translator, call.node, translator.value_with_default_for_null(node), unit, amount)
 
     return translate_call
 
 
-def _translate_start_of_week(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_start_of_week(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     """Translate toStartOfWeek, which returns the Sunday on which the week begins; with an odd mode, the Monday."""
     node, *rest = checked_arguments(translator, call, 1, 2)
     mode = int(translator.constant_number(rest[0], "The mode of a week")) if rest else 0
@@ -50,20 +50,20 @@ def _translate_start_of_week(translator: ArgumentTranslator, call: Call) -> Valu
     sunday = translator.fill_template(
         call.node, "date(timestamp_trunc(@moment, week(sunday)), 'UTC')", moment=moment.node
     )
-    return Value(sunday, _copy_nullability(DATE, moment))
+    return TypedValue(sunday, _copy_nullability(DATE, moment))
 
 
-def _translate_start_of_interval(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_start_of_interval(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     node, interval = arguments_before_zone(translator, call, 2)
-    step = translator.value(interval)
-    if step.type != INTERVAL or not isinstance(step.constant, int) or step.constant < 1:
+    step = translator.translate_expression(interval)
+    if step.type != INTERVAL or not isinstance(step.constant_value, int) or step.constant_value < 1:
         raise translator.refused_error(interval, "A constant interval is wanted here.", "Write INTERVAL 5 MINUTE.")
     return start_of_interval(
-        translator, call.node, translator.value_with_default_for_null(node), step.interval_unit, step.constant
+        translator, call.node, translator.value_with_default_for_null(node), step.interval_unit, step.constant_value
     )
 
 
-def _translate_date_trunc(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_date_trunc(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     unit, node = arguments_before_zone(translator, call, 2)
     return start_of_interval(
         translator,
@@ -76,21 +76,23 @@ def _translate_date_trunc(translator: ArgumentTranslator, call: Call) -> Value:
 def _time_to_number_translator(template: str) -> _CallTranslator:
     """Return the translator of a function from a time to an integer; `template` is BigQuery SQL over @moment."""
 
-    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         (node,) = arguments_before_zone(translator, call, 1)
         moment = to_datetime(translator, call.node, translator.value_with_default_for_null(node))
-        return Value(translator.fill_template(call.node, template, moment=moment.node), _copy_nullability(INT, moment))
+        return TypedValue(
+            translator.fill_template(call.node, template, moment=moment.node), _copy_nullability(INT, moment)
+        )
 
     return translate_call
 
 
-def _from_unix_time_translator(template: str, type_: Type) -> _CallTranslator:
-    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
+def _from_unix_time_translator(template: str, type_: ClickHouseType) -> _CallTranslator:
+    def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         (node,) = arguments_before_zone(translator, call, 1)
         number = translator.number_value(node)
         if number.type.name != "Int64":
             raise translator.refused_error(node, "A whole number is wanted here.", "Convert it with toInt64(…).")
-        return Value(
+        return TypedValue(
             translator.fill_template(call.node, template, number=number.node), _copy_nullability(type_, number)
         )
 
@@ -104,11 +106,11 @@ def _parse_time_translator(suffix: str, *, has_decimals: bool) -> _CallTranslato
     may have any format that `parse_datetime` accepts. Any other text must be in ISO 8601.
     """
 
-    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         node, *rest = checked_arguments(translator, call, 1, 3 if has_decimals else 2)
         decimals = _read_fraction_digit_count(translator, rest, has_decimals=has_decimals)
         value = translator.string_value(node)
-        type_ = Type("DateTime", scale=decimals)
+        type_ = ClickHouseType("DateTime", fractional_second_digits=decimals)
         if value.is_constant and not suffix:
             return cast_to(translator, call.node, value, type_)
         cast = "safe_cast" if suffix else "cast"
@@ -116,7 +118,7 @@ def _parse_time_translator(suffix: str, *, has_decimals: bool) -> _CallTranslato
         unit = {0: "second", 3: "millisecond"}.get(decimals)
         if unit is not None:
             parsed = translator.fill_template(call.node, f"timestamp_trunc(@moment, {unit})", moment=parsed)
-        return Value(parsed, type_.as_nullable() if suffix else _copy_nullability(type_, value))
+        return TypedValue(parsed, type_.as_nullable() if suffix else _copy_nullability(type_, value))
 
     return translate_call
 
@@ -135,34 +137,38 @@ def _read_fraction_digit_count(translator: ArgumentTranslator, rest: list[exp.Ex
     return decimals
 
 
-def _translate_to_datetime(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_to_datetime(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     (node,) = arguments_before_zone(translator, call, 1)
     return _cast_argument(translator, call, node, DATETIME)
 
 
-def _translate_to_datetime64(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_to_datetime64(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     node, scale = arguments_before_zone(translator, call, 2)
     digits = int(translator.constant_number(scale, "The number of decimals"))
-    return _cast_argument(translator, call, node, Type("DateTime", scale=max(0, min(digits, 6))))
+    return _cast_argument(
+        translator, call, node, ClickHouseType("DateTime", fractional_second_digits=max(0, min(digits, 6)))
+    )
 
 
-def _translate_to_date(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_to_date(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     (node,) = arguments_before_zone(translator, call, 1)
     return _cast_argument(translator, call, node, DATE)
 
 
-def _cast_argument(translator: ArgumentTranslator, call: Call, node: exp.Expr, type_: Type) -> Value:
+def _cast_argument(
+    translator: ArgumentTranslator, call: FunctionCall, node: exp.Expr, type_: ClickHouseType
+) -> TypedValue:
     value = translator.value_with_default_for_null(node)
     converted = cast_to(translator, call.node, value, type_)
     return msgspec.structs.replace(converted, type=_copy_nullability(converted.type, value))
 
 
-def _now_translator(template: str, type_: Type) -> _CallTranslator:
-    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
+def _now_translator(template: str, type_: ClickHouseType) -> _CallTranslator:
+    def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         rest = checked_arguments(translator, call, 0, 2)
         if rest and type_ == DATETIME:
             require_utc_zone(translator, rest[0])
-        return Value(translator.fill_template(call.node, template), type_)
+        return TypedValue(translator.fill_template(call.node, template), type_)
 
     return translate_call
 
@@ -171,11 +177,11 @@ def _time_part_translator(name: str) -> _CallTranslator:
     return _time_to_number_translator(f"extract({name} from @moment)")
 
 
-def _translate_iso_week(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_iso_week(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     moment = to_datetime(
         translator, call.node, translator.value_with_default_for_null(*checked_arguments(translator, call, 1))
     )
-    return Value(
+    return TypedValue(
         translator.fill_template(call.node, "extract(isoweek from @moment)", moment=moment.node),
         _copy_nullability(INT, moment),
     )
@@ -186,17 +192,17 @@ def _time_digits_translator(pattern: str) -> _CallTranslator:
     return _time_to_number_translator(f"cast(format_timestamp('{pattern}', @moment, 'UTC') as int64)")
 
 
-def _translate_day_of_week(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_day_of_week(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     """Return the day of the week, from 1 for Monday to 7 for Sunday."""
     moment = to_datetime(
         translator, call.node, translator.value_with_default_for_null(*checked_arguments(translator, call, 1))
     )
     day = translator.fill_template(call.node, "mod(extract(dayofweek from @moment) + 5, 7) + 1", moment=moment.node)
-    return Value(day, _copy_nullability(INT, moment))
+    return TypedValue(day, _copy_nullability(INT, moment))
 
 
 def _interval_translator(unit: str) -> _CallTranslator:
-    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         (amount,) = checked_arguments(translator, call, 1)
         return interval_of(translator, call.node, amount, unit)
 
@@ -204,7 +210,7 @@ def _interval_translator(unit: str) -> _CallTranslator:
 
 
 def _add_time_units_translator(unit: str, *, is_minus: bool) -> _CallTranslator:
-    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         node, amount = checked_arguments(translator, call, 2)
         return add_interval(
             translator,
@@ -218,20 +224,20 @@ def _add_time_units_translator(unit: str, *, is_minus: bool) -> _CallTranslator:
 
 
 def _add_interval_translator(*, is_minus: bool) -> _CallTranslator:
-    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         node, interval = checked_arguments(translator, call, 2)
         return add_interval(
             translator,
             call.node,
             translator.value_with_default_for_null(node),
-            translator.value(interval),
+            translator.translate_expression(interval),
             is_minus=is_minus,
         )
 
     return translate_call
 
 
-def _translate_date_diff(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_date_diff(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     """Translate dateDiff, which counts the boundaries of a unit, such as full hours, between two times."""
     unit_node, start, end = checked_arguments(translator, call, 3)
     unit = parse_unit(translator, unit_node, translator.constant_text(unit_node, "A unit of time"))
@@ -244,15 +250,18 @@ def _translate_date_diff(translator: ArgumentTranslator, call: Call) -> Value:
             "end": monday_of_week(translator, call.node, end_time),
         }
         difference = translator.fill_template(call.node, "div(date_diff(@end, @start, day), 7)", **parts)
-        return Value(
-            difference, msgspec.structs.replace(INT, nullable=start_time.type.nullable or end_time.type.nullable)
+        return TypedValue(
+            difference,
+            msgspec.structs.replace(INT, is_nullable=start_time.type.is_nullable or end_time.type.is_nullable),
         )
     if unit in ("second", "minute", "hour", "millisecond", "microsecond"):
         template = f"timestamp_diff(timestamp_trunc(@end, {unit}), timestamp_trunc(@start, {unit}), {unit})"
     else:
         template = f"date_diff(date(@end, 'UTC'), date(@start, 'UTC'), {unit})"
     difference = translator.fill_template(call.node, template, start=start_time.node, end=end_time.node)
-    return Value(difference, msgspec.structs.replace(INT, nullable=start_time.type.nullable or end_time.type.nullable))
+    return TypedValue(
+        difference, msgspec.structs.replace(INT, is_nullable=start_time.type.is_nullable or end_time.type.is_nullable)
+    )
 
 
 _FORMAT_ELEMENT_PATTERN: Final = re.compile("%(.?)", re.DOTALL)
@@ -288,7 +297,7 @@ _TEMPLATE_BY_FORMAT_LETTER: Final = {
 _MAX_COMPUTED_FORMAT_ELEMENTS: Final = 4
 
 
-def _translate_format_time(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_format_time(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     node, pattern = arguments_before_zone(translator, call, 2)
     moment = to_datetime(translator, call.node, translator.value_with_default_for_null(node))
     segments: list[str] = [""]
@@ -306,13 +315,13 @@ def _translate_format_time(translator: ArgumentTranslator, call: Call) -> Value:
             raise translator.refused_error(pattern, f"The element %{match[1]} is not supported in a format.")
         segments[-1] += _BIGQUERY_ELEMENT_BY_FORMAT_LETTER[match[1]]
     segments[-1] += text[end:]
-    return Value(
+    return TypedValue(
         _concatenate_formatted_parts(translator, call, moment, segments, computed), _copy_nullability(STRING, moment)
     )
 
 
 def _concatenate_formatted_parts(
-    translator: ArgumentTranslator, call: Call, moment: Value, segments: list[str], computed: list[str]
+    translator: ArgumentTranslator, call: FunctionCall, moment: TypedValue, segments: list[str], computed: list[str]
 ) -> exp.Expr:
     """Return the text of a time: the segments of its format, with computed elements between them.
 
@@ -360,7 +369,9 @@ TRANSLATOR_BY_FUNCTION: Final[Mapping[str, _CallTranslator]] = {
     "tounixtimestamp64micro": _time_to_number_translator("unix_micros(@moment)"),
     "tounixtimestamp64nano": _time_to_number_translator("unix_micros(@moment) * 1000"),
     "fromunixtimestamp": _from_unix_time_translator("timestamp_seconds(@number)", DATETIME),
-    "fromunixtimestamp64milli": _from_unix_time_translator("timestamp_millis(@number)", Type("DateTime", scale=3)),
+    "fromunixtimestamp64milli": _from_unix_time_translator(
+        "timestamp_millis(@number)", ClickHouseType("DateTime", fractional_second_digits=3)
+    ),
     "fromunixtimestamp64micro": _from_unix_time_translator("timestamp_micros(@number)", DATETIME64),
     "fromunixtimestamp64nano": _from_unix_time_translator("timestamp_micros(div(@number, 1000))", DATETIME64),
     "parsedatetime64besteffort": _parse_time_translator("", has_decimals=True),

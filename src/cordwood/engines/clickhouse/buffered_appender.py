@@ -32,7 +32,7 @@ class _PendingBatch(msgspec.Struct, frozen=True, array_like=True):
     stream: str
     received_us: int
     events: list[Event]
-    learnt: list[_PathKinds] = []
+    learnt_kinds: list[_PathKinds] = []
     by_project: list[tuple[str, list[_PathKinds]]] = []
 
 
@@ -103,7 +103,9 @@ def _to_pending_batch(batch: ReceivedEventBatch) -> _PendingBatch:
 
 def _from_pending_batch(pending: _PendingBatch) -> ReceivedEventBatch:
     by_project = {project: dict(kinds) for project, kinds in pending.by_project}
-    return ReceivedEventBatch(pending.stream, pending.events, pending.received_us, dict(pending.learnt), by_project)
+    return ReceivedEventBatch(
+        pending.stream, pending.events, pending.received_us, dict(pending.learnt_kinds), by_project
+    )
 
 
 class RetryIntervals(msgspec.Struct, frozen=True):
@@ -129,17 +131,17 @@ class BufferedAppender:
         self._report_message = report
         self._is_server_unavailable = False
         self._retry_at = 0.0
-        self._closed = threading.Event()
+        self._close_requested = threading.Event()
         self._retry_thread: threading.Thread | None = None
 
-    def start(self) -> None:
+    def start_retry_thread(self) -> None:
         """Start the thread that reconnects to the server and reads the shapes that other processes have learnt."""
         if self._retry_thread is None:
             self._retry_thread = threading.Thread(target=self._retry_until_closed, name="clickhouse", daemon=True)
             self._retry_thread.start()
 
     def close(self) -> None:
-        self._closed.set()
+        self._close_requested.set()
         if self._retry_thread is not None:
             self._retry_thread.join(timeout=1.0)
 
@@ -201,7 +203,7 @@ class BufferedAppender:
         return [BatchAppendResult(len(batch.events), 0) for batch in batches]
 
     def _retry_until_closed(self) -> None:
-        while not self._closed.wait(self._retry_intervals.unreachable_seconds):
+        while not self._close_requested.wait(self._retry_intervals.unreachable_seconds):
             try:
                 self._storage.run_maintenance()
             except UNAVAILABLE_FAULTS as fault:

@@ -54,7 +54,7 @@ from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import BadQueryValue, EngineFailed, NothingToBackUp
 from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
 from cordwood.model.definitions import Stream
-from cordwood.model.event import ReceivedEventBatch, Shape
+from cordwood.model.event import EventShape, ReceivedEventBatch
 from cordwood.model.redaction import REDACTION_CONFIG_WITHOUT_KEY, RedactionConfig, RedactMode
 from cordwood.observe.observation import RecordObservation, ReportOperatorMessage, ignore_message, ignore_observation
 from cordwood.sql.plan import EventRange, print_segments
@@ -101,11 +101,11 @@ class ClickHouseEngine:
     """The `Engine` interface implemented with ClickHouse. Several processes may use the same database."""
 
     def __init__(self, address: str, options: ClickHouseOptions) -> None:
-        self.target: Target = ClickHouseTarget(options.redaction.rules)
+        self.compile_target: Target = ClickHouseTarget(options.redaction.rules)
         self._options = options
         self._session = Session(address, response_timeout_seconds=options.response_timeout_seconds)
         self._statement_checker = StatementChecker(
-            self._session, IsolationCheck(self.target.name, options.record_observation)
+            self._session, IsolationCheck(self.compile_target.name, options.record_observation)
         )
         self._progress_reader = QueryProgressReader(self._session)
         self._optimistic_runner = OptimisticRedactionRunner()
@@ -133,7 +133,7 @@ class ClickHouseEngine:
                 raise
             self._buffered_appender.record_server_unavailable(fault)
         if self._options.pending_folder is not None:
-            self._buffered_appender.start()
+            self._buffered_appender.start_retry_thread()
 
     def check_streams(self, streams: Sequence[Stream]) -> None:
         """Do nothing: table names are case-sensitive, so streams whose names differ only in case do not conflict."""
@@ -185,11 +185,11 @@ class ClickHouseEngine:
     def stored_events_sql(self, stream: str) -> str:
         return add_settings_clause(select_events_sql(stream))
 
-    def shapes(self) -> Mapping[str, Shape]:
-        return self._storage.shapes()
+    def shapes_by_stream(self) -> Mapping[str, EventShape]:
+        return self._storage.shapes_by_stream()
 
-    def project_shapes(self) -> Mapping[str, ProjectShapes]:
-        return self._storage.project_shapes()
+    def project_shapes_by_stream(self) -> Mapping[str, ProjectShapes]:
+        return self._storage.project_shapes_by_stream()
 
     def stream_stats(self) -> Mapping[str, StreamStats]:
         """Return the number of events and the time range of each stream.
@@ -212,7 +212,7 @@ class ClickHouseEngine:
         self._buffered_appender.send_pending_batches()
         return self._storage.delete_expired_events(now_us)
 
-    def snapshot(self) -> AbstractContextManager[Sequence[BackupFile]]:
+    def open_backup_snapshot(self) -> AbstractContextManager[Sequence[BackupFile]]:
         raise NothingToBackUp(
             "The events lie in ClickHouse, which makes its own backups.",
             hint="Use its BACKUP DATABASE … TO …, or `cordwood export` stream by stream; copy keys.db beside them.",
@@ -253,7 +253,7 @@ class ClickHouseEngine:
         values = {name: to_bindable_value(value) for name, value in question.values.items()}
         # Bind the redaction key only if the statement uses it. If the client received a value for SQL without
         # placeholders, it would treat percent signs in the SQL as places for values.
-        if statement.redaction is RedactMode.HASH and REDACTION_KEY_PARAMETER in sql:
+        if statement.redact_mode is RedactMode.HASH and REDACTION_KEY_PARAMETER in sql:
             values[REDACTION_KEY_PARAMETER] = self._options.redaction.hash_key
         return BoundQuery(sql, values, settings, mark, bytes_columns)
 
@@ -314,19 +314,19 @@ class _BlockRenderer(msgspec.Struct):
     """Redacts and renders the rows of an answer block by block, up to the row limit."""
 
     redact_rows: Callable[[Sequence[Sequence[object]]], Iterable[Sequence[object]]]
-    renderers: Sequence[CellRenderer]
+    cell_renderers: Sequence[CellRenderer]
     remaining_rows: int
     started_at: float
 
     def render_block(self, block: Sequence[Sequence[object]], rows: Rows) -> list[Row]:
         batch = [self._render_row(values) for values in self.redact_rows(block[: self.remaining_rows])]
-        rows.truncated = len(block) > self.remaining_rows
+        rows.is_truncated = len(block) > self.remaining_rows
         rows.engine_seconds = time.monotonic() - self.started_at
         self.remaining_rows -= len(batch)
         return batch
 
     def _render_row(self, values: Sequence[object]) -> Row:
-        return tuple(render(value) for render, value in zip(self.renderers, values, strict=True))
+        return tuple(render(value) for render, value in zip(self.cell_renderers, values, strict=True))
 
 
 def _read_row_batches(
@@ -334,11 +334,11 @@ def _read_row_batches(
 ) -> Iterator[list[Row]]:
     """Yield the rendered rows block by block; close the query after the last block."""
     with resources:
-        for block in selected.blocks:
+        for block in selected.row_blocks:
             batch = row_limit.render_block(block, rows)
             if batch:
                 yield batch
-            if rows.truncated:
+            if rows.is_truncated:
                 return
     rows.engine_seconds = time.monotonic() - row_limit.started_at
 
@@ -360,11 +360,11 @@ class AnswerRedactor:
         self, statement: Statement, rows: Sequence[Sequence[object]], query: BoundQuery, until: float
     ) -> Iterator[Sequence[object]]:
         """Yield the rows of an answer after redaction; `query` is the query that returned the rows."""
-        if statement.redaction is None or not statement.raw_column_indexes:
+        if statement.redact_mode is None or not statement.unredacted_column_indexes:
             yield from rows
             return
-        mode = statement.redaction
-        are_texts = {position: _is_text_column(statement, position) for position in statement.raw_column_indexes}
+        mode = statement.redact_mode
+        are_texts = {position: _is_text_column(statement, position) for position in statement.unredacted_column_indexes}
         for start in range(0, len(rows), _MAX_ROWS_PER_REDACTION):
             batch = rows[start : start + _MAX_ROWS_PER_REDACTION]
             yield from self._text_redactor.redact_rows(
@@ -388,7 +388,7 @@ class AnswerRedactor:
         with self._session.select(
             BoundQuery(sql, values, _settings_with_deadline(query.settings, until), query.query_tag)
         ) as selected:
-            ((redacted,),) = [row for block in selected.blocks for row in block]
+            ((redacted,),) = [row for block in selected.row_blocks for row in block]
         if not isinstance(redacted, list) or len(redacted) != len(texts):
             raise EngineFailed("ClickHouse gave back other texts than it was sent to redact.")
         return redacted

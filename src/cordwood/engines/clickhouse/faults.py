@@ -47,7 +47,7 @@ _UNAVAILABLE_CODES: Final = frozenset({74, 76, 95, 96, 198, 210, 225, 242, 279, 
 class _FaultGroup(NamedTuple):
     """Error codes of ClickHouse with their fault, and the fault's message if ClickHouse's cannot be reworded."""
 
-    codes: frozenset[int]
+    error_codes: frozenset[int]
     fault_class: type[Fault]
     default_message: str
 
@@ -173,7 +173,7 @@ def _query_fault(code: int, message: str) -> Fault | None:
             "The query is nested too deeply or is too large for ClickHouse's planner.", hint=_NESTED_TOO_DEEPLY_HINT
         )
     for kind in _QUERY_FAULTS:
-        if code in kind.codes:
+        if code in kind.error_codes:
             return kind.fault_class(_reword_sentence(message) or kind.default_message)
     return None
 

@@ -184,7 +184,7 @@ _CAST_OR_PAREN_NODES: Final = (exp.Cast, exp.TryCast, exp.Paren)
 
 def drop_implied_object_tests(tree: exp.Expr) -> None:
     for where in list(tree.find_all(exp.Where)):
-        conditions = list(_conjuncts(where.this))
+        conditions = list(_split_conjuncts(where.this))
         present_paths = [path for condition in conditions for path in _paths_implied_not_null(condition)]
         for condition in conditions:
             if is_object_test_node(condition) and any(
@@ -193,7 +193,7 @@ def drop_implied_object_tests(tree: exp.Expr) -> None:
                 _remove_conjunct(condition)
 
 
-def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
+def _split_conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
     """Yield the conditions that are combined by AND, also those inside nested ANDs and parentheses."""
     pending = [node]
     while pending:

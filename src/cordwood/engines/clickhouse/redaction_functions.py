@@ -119,7 +119,7 @@ class _RedactionSQL:
     def replace_matches(self, text: str, pattern: str, shown: str) -> str:
         return f"replaceRegexpAll({text}, {text_literal(pattern)}, {text_literal(shown)})"
 
-    def conditional(self, condition: str, then: str, otherwise: str) -> str:
+    def case_when(self, condition: str, then: str, otherwise: str) -> str:
         return f"if({condition}, {then}, {otherwise})"
 
     def current_match_part(self, at: int) -> str:

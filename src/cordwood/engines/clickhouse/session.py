@@ -62,7 +62,7 @@ class BoundQuery(msgspec.Struct, frozen=True):
     """A query with its values and settings; the text columns named in `bytes_columns` are returned as bytes."""
 
     sql: str
-    values: NamedValues
+    parameter_values: NamedValues
     settings: NamedValues
     query_tag: str = ""
     bytes_columns: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class BoundQuery(msgspec.Struct, frozen=True):
         If the client received values for SQL without placeholders, it would interpret percent signs in the SQL as
         placeholders.
         """
-        return self.values if _PLACEHOLDER_PATTERN.search(self.sql) else {}
+        return self.parameter_values if _PLACEHOLDER_PATTERN.search(self.sql) else {}
 
     @property
     def time_limit_seconds(self) -> object:
@@ -87,7 +87,7 @@ class SelectResult(msgspec.Struct, frozen=True):
 
     column_names: Sequence[str]
     column_types: Sequence[Any]
-    blocks: Iterator[Sequence[Sequence[object]]]
+    row_blocks: Iterator[Sequence[Sequence[object]]]
 
 
 class Session:
@@ -111,7 +111,7 @@ class Session:
     def select(self, query: BoundQuery) -> Iterator[SelectResult]:
         """Run a query, and give its answer to the `with` block; if the block is left early, the query is cancelled."""
         if not self.is_in_process:
-            _check_value_sizes(query.values)
+            _check_value_sizes(query.parameter_values)
         settings = dict(query.settings) | ({QUERY_TAG_SETTING: query.query_tag} if query.query_tag else {})
         with self._borrow_client() as client, translate_clickhouse_errors(query.time_limit_seconds):
             stream = client.query_row_block_stream(
@@ -132,7 +132,7 @@ class Session:
     ) -> list[Sequence[object]]:
         """Run a query whose answer is small, and return all its rows as a list."""
         with self.select(BoundQuery(sql, values or {}, settings or {})) as selected:
-            return [row for block in selected.blocks for row in block]
+            return [row for block in selected.row_blocks for row in block]
 
     def execute(self, sql: str, values: NamedValues | None = None) -> None:
         with self._borrow_client() as client, translate_clickhouse_errors():

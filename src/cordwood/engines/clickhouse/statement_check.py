@@ -265,7 +265,7 @@ class StatementChecker:
 
     def check(self, text: str, streams: Collection[str]) -> None:
         """Raise IsolationCheckFailed unless the SQL is one SELECT that reads only these streams."""
-        self._isolation_check.check(text, streams, lambda: self._inspect_tree(text, streams))
+        self._isolation_check.check_statement(text, streams, lambda: self._inspect_tree(text, streams))
 
     def _inspect_tree(self, text: str, streams: Collection[str]) -> None:
         query = decode_parse_tree(_TREE_DECODER, self._parse_to_json(text))
@@ -292,7 +292,7 @@ class StatementChecker:
         sql = f"SELECT parseQueryToJSON({text_literal(text)}) AS {_TREE_COLUMN}"
         try:
             with self._session.select(BoundQuery(sql, {}, _PARSE_SETTINGS, bytes_columns=(_TREE_COLUMN,))) as selected:
-                ((parsed,),) = [row for block in selected.blocks for row in block]
+                ((parsed,),) = [row for block in selected.row_blocks for row in block]
         except Fault as fault:
             raise _translate_parse_fault(fault) from fault
         return parsed.decode("utf-8", "replace") if isinstance(parsed, bytes) else ""
@@ -339,8 +339,8 @@ class _TreeInspector:
     """Inspects one parse tree: the method `visit` raises IsolationBreachError if a node is forbidden."""
 
     def __init__(self, tables: frozenset[str], settings: SetQuery) -> None:
-        self._tables = tables
-        self._settings = settings
+        self._permitted_tables = tables
+        self._permitted_settings = settings
 
     def visit(self, node: msgspec.Struct, scope: VisibleCtes) -> ScopedNodes:
         match node:
@@ -354,12 +354,12 @@ class _TreeInspector:
                 _check_function(node)
             case QueryParameter() if "identifier" in node.param_type.lower():
                 raise IsolationBreachError(f"a name in the parameter {node.name}")
-            case SetQuery() if node is not self._settings:
+            case SetQuery() if node is not self._permitted_settings:
                 raise IsolationBreachError("settings of a sub-query")
         return scoped_children(node, scope)
 
     def _check_table(self, table: TableIdentifier, scope: VisibleCtes) -> None:
-        if table.name_parts or table.name not in scope | self._tables:
+        if table.name_parts or table.name not in scope | self._permitted_tables:
             raise IsolationBreachError(f"the table {table.name_parts or table.name}")
 
 
@@ -413,7 +413,7 @@ class _CteScope(msgspec.Struct, eq=False):
     """The CTEs of one WITH; `enclosing` is the scope of the next outer query that has a WITH, or None."""
 
     ctes: dict[str, WithElement]
-    enclosing: "_CteScope | None"
+    enclosing_scope: "_CteScope | None"
     is_recursive: bool = False
 
 
@@ -427,12 +427,12 @@ class _CteResolver:
     """
 
     def __init__(self, tables: frozenset[str]) -> None:
-        self._tables = tables
+        self._permitted_tables = tables
         self._visited_node_count = 0
-        self._visited: set[tuple[int, int, frozenset[int]]] = set()
-        # The list keeps all CTE scopes alive. `_visited` identifies a scope by its address in memory, so no later scope
-        # may get the same address.
-        self._cte_scopes: list[_CteScope] = []
+        self._checked_cte_keys: set[tuple[int, int, frozenset[int]]] = set()
+        # The list keeps all CTE scopes alive. `_checked_cte_keys` identifies a scope by its address in memory, so no
+        # later scope may get the same address.
+        self._retained_cte_scopes: list[_CteScope] = []
 
     def check_references(
         self, node: Any, frame: _CteScope | None = None, resolving: frozenset[int] = frozenset()
@@ -475,14 +475,14 @@ class _CteResolver:
                 return
             if element is not None and current_frame.is_recursive:
                 return
-            current_frame = current_frame.enclosing
-        if name not in self._tables:
+            current_frame = current_frame.enclosing_scope
+        if name not in self._permitted_tables:
             raise IsolationBreachError(f"the table {name}")
 
     def _check_cte(self, element: WithElement, frame: _CteScope | None, resolving: frozenset[int]) -> None:
         key = (id(element), id(frame), resolving)
-        if key not in self._visited:
-            self._visited.add(key)
+        if key not in self._checked_cte_keys:
+            self._checked_cte_keys.add(key)
             self.check_references(element.subquery, frame, resolving | {id(element)})
 
     def _cte_scope_of(self, select: SelectQuery, enclosing: _CteScope | None) -> _CteScope | None:
@@ -491,10 +491,10 @@ class _CteResolver:
         )
         if not elements:
             return enclosing
-        self._cte_scopes.append(
+        self._retained_cte_scopes.append(
             _CteScope({element.name: element for element in elements}, enclosing, select.recursive_with)
         )
-        return self._cte_scopes[-1]
+        return self._retained_cte_scopes[-1]
 
 
 def _has_duplicate_cte_names(query: SelectWithUnionQuery) -> bool:

@@ -36,8 +36,8 @@ from cordwood.model.definitions import Stream
 from cordwood.model.event import (
     Event,
     EventPath,
+    EventShape,
     ReceivedEventBatch,
-    Shape,
     ValueKind,
     ValueKindsByPath,
     encode_object_paths,
@@ -93,17 +93,17 @@ class Storage:
         self._table_statements = tables
         self._insert_settings = _insert_settings(tables.cluster, wait_for_async=wait_for_async)
         self._streams: dict[str, Stream] = {}
-        self._database = ""
+        self._database_name = ""
         self._recent_ids_by_stream: dict[str, RecentIds] = {}
-        self._shapes: dict[str, Shape] = {}
+        self._shapes_by_stream: dict[str, EventShape] = {}
         self._project_shape_store = _ProjectShapeStore(session)
-        self._stats: dict[str, StreamStats] = {}
+        self._stats_by_stream: dict[str, StreamStats] = {}
         # The streams whose tables have not been created yet.
         self._streams_without_table: dict[str, Stream] = {}
         self._append_lock = threading.Lock()
-        self._create_lock = threading.Lock()
+        self._table_creation_lock = threading.Lock()
         self._shapes_lock = threading.Lock()
-        self._count_lock = threading.Lock()
+        self._event_count_lock = threading.Lock()
 
     def register_streams(self, streams: Sequence[Stream]) -> None:
         """Register the streams, whose tables are created as soon as the server is available."""
@@ -116,10 +116,10 @@ class Storage:
         """Create the tables of all registered streams."""
         if not self._streams_without_table:
             return
-        with self._create_lock:
+        with self._table_creation_lock:
             ((version, database),) = self._session.fetch_rows("SELECT version(), currentDatabase()")
             check_server_version(str(version))
-            self._database = str(database)
+            self._database_name = str(database)
             missing = dict(self._streams_without_table)
             for statement in self._table_statements.schema_statements(list(missing.values())):
                 self._session.execute(statement)
@@ -155,13 +155,13 @@ class Storage:
 
     def tables_of_other_streams(self, streams: Sequence[str]) -> list[str]:
         """Return the full names, with the database, of the tables of all registered streams except `streams`."""
-        return [f"{self._database}.{name}" for name in sorted(self._streams.keys() - set(streams))]
+        return [f"{self._database_name}.{name}" for name in sorted(self._streams.keys() - set(streams))]
 
-    def shapes(self) -> Mapping[str, Shape]:
+    def shapes_by_stream(self) -> Mapping[str, EventShape]:
         """Return the known shapes without a request to the server, because callers must not block."""
-        return {name: self._shapes.get(name, Shape()) for name in self._streams}
+        return {name: self._shapes_by_stream.get(name, EventShape()) for name in self._streams}
 
-    def project_shapes(self) -> Mapping[str, ProjectShapes]:
+    def project_shapes_by_stream(self) -> Mapping[str, ProjectShapes]:
         return {name: self._project_shape_store.shapes_of(name) for name in self._streams}
 
     def stream_stats(self, *, refresh: bool = True) -> Mapping[str, StreamStats]:
@@ -170,13 +170,13 @@ class Storage:
         With `refresh`, one thread at a time queries the server. Each other thread waits for it for at most a second,
         and then returns the numbers that were read last.
         """
-        if refresh and self._count_lock.acquire(timeout=_MAX_EVENT_COUNT_WAIT_SECONDS):
+        if refresh and self._event_count_lock.acquire(timeout=_MAX_EVENT_COUNT_WAIT_SECONDS):
             try:
                 self.create_tables()
-                self._stats = self._count_events()
+                self._stats_by_stream = self._count_events()
             finally:
-                self._count_lock.release()
-        return {name: self._stats.get(name, _EMPTY_STREAM_STATS) for name in self._streams}
+                self._event_count_lock.release()
+        return {name: self._stats_by_stream.get(name, _EMPTY_STREAM_STATS) for name in self._streams}
 
     def stored_bytes_by_stream(self) -> Mapping[str, int]:
         """Return the bytes that each stream takes on disk; in a cluster, only on the connected server."""
@@ -225,7 +225,7 @@ class Storage:
         This is done before the events are stored. If storing them then fails, the shape has superfluous paths, which do
         no harm. In the other order, events could be stored whose paths are missing from the shape.
         """
-        known = self._shapes.get(batch.stream, Shape())
+        known = self._shapes_by_stream.get(batch.stream, EventShape())
         new_kinds = [
             (path, kind.value)
             for path, kinds in batch.learnt.items()
@@ -249,7 +249,9 @@ class Storage:
     def _merge_shape(self, stream: str, kinds: ValueKindsByPath) -> None:
         """Merge paths and kinds into the known shape. Merging only adds, so an outdated read cannot remove anything."""
         with self._shapes_lock:
-            self._shapes[stream] = _set_shape_version(self._shapes.get(stream, Shape()).merged_with_kinds(kinds))
+            self._shapes_by_stream[stream] = _set_shape_version(
+                self._shapes_by_stream.get(stream, EventShape()).merged_with_kinds(kinds)
+            )
 
     def _read_shapes(self) -> None:
         by_stream: dict[str, dict[EventPath, frozenset[ValueKind]]] = {}
@@ -297,7 +299,7 @@ class RecentIds:
 
     def __init__(self, session: Session, stream: str) -> None:
         self._session = session
-        self._table = quote_identifier(stream)
+        self._quoted_table_name = quote_identifier(stream)
         self._cached_window_start_us: int | None = None
         self._events_since_window_read = 0
 
@@ -354,7 +356,7 @@ class RecentIds:
 
     def _select_ids(self, condition: str, values: NamedValues, most: int) -> Iterator[str]:
         sql = (
-            f"SELECT DISTINCT id FROM {self._table} WHERE ingested_at >= {{since:DateTime64(6, 'UTC')}}"  # noqa: S608 - our own name
+            f"SELECT DISTINCT id FROM {self._quoted_table_name} WHERE ingested_at >= {{since:DateTime64(6, 'UTC')}}"  # noqa: S608 - our own name
             f" AND {condition} LIMIT {most}"
         )
         return (str(row[0]) for row in self._session.fetch_rows(sql, values, _ID_LOOKUP_SETTINGS))
@@ -365,9 +367,7 @@ class RecentIds:
         The time is read from the table again only after many appends. An outdated time only makes the window longer.
         """
         if self._cached_window_start_us is None or self._events_since_window_read > DEDUPLICATION_WINDOW_EVENTS // 4:
-            window = (
-                f"SELECT ingested_at FROM {self._table} ORDER BY ingested_at DESC LIMIT {DEDUPLICATION_WINDOW_EVENTS}"  # noqa: S608 - our own name
-            )
+            window = f"SELECT ingested_at FROM {self._quoted_table_name} ORDER BY ingested_at DESC LIMIT {DEDUPLICATION_WINDOW_EVENTS}"  # noqa: S608 - our own name
             sql = f"SELECT toUnixTimestamp64Micro(min(ingested_at)) FROM ({window})"  # noqa: S608 - the same
             self._cached_window_start_us = int(str(self._session.fetch_rows(sql)[0][0]))
             self._events_since_window_read = 0
@@ -479,13 +479,13 @@ def _insert_settings(cluster: str, *, wait_for_async: bool) -> dict[str, object]
     return settings
 
 
-def _set_shape_version(shape: Shape) -> Shape:
+def _set_shape_version(shape: EventShape) -> EventShape:
     """Set the shape's version to the number of its entries: the kinds of its paths, and its marked paths.
 
     Shapes only grow, so this number grows with every change. Processes that know the same shape get the same number.
     """
     fact_count = (
-        sum(map(len, shape.kinds.values()))
+        sum(map(len, shape.value_kinds_by_path.values()))
         + len(shape.paths_with_unlisted_descendants)
         + len(shape.paths_with_unsure_kinds)
     )
@@ -506,12 +506,12 @@ class _ProjectShapeStore:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._shapes: dict[str, ProjectShapes] = defaultdict(ProjectShapes)
+        self._shapes_by_stream: dict[str, ProjectShapes] = defaultdict(ProjectShapes)
         self._read_until_us = 0
         self._lock = threading.Lock()
 
     def shapes_of(self, stream: str) -> ProjectShapes:
-        return self._shapes[stream]
+        return self._shapes_by_stream[stream]
 
     def store_new_shapes(self, batch: ReceivedEventBatch) -> None:
         """Write the paths and kinds that are new for a project in this batch to the table of project shapes.
@@ -519,7 +519,7 @@ class _ProjectShapeStore:
         This is done before the events are stored. If storing them then fails, the shape has superfluous paths, which do
         no harm. In the other order, events could be stored whose paths are missing from the shape.
         """
-        shapes = self._shapes[batch.stream]
+        shapes = self._shapes_by_stream[batch.stream]
         rows = [row for project, kinds in batch.by_project.items() for row in _new_project_rows(shapes, project, kinds)]
         if rows:
             projects, paths, names = zip(*rows, strict=True)
@@ -547,7 +547,7 @@ class _ProjectShapeStore:
             ):
                 kinds: ValueKindsByPath = {tuple(map(str, cast("list[str]", path))): frozenset({ValueKind(str(kind))})}
                 for project in cast("list[str]", projects):
-                    self._shapes[str(stream)].add_kinds(str(project), kinds)
+                    self._shapes_by_stream[str(stream)].add_kinds(str(project), kinds)
                 self._read_until_us = max(self._read_until_us, int(str(seen_us)))
 
 

@@ -61,9 +61,9 @@ class ClickHouseTarget:
     def lower(self, resolved: ResolvedQuery) -> LoweredQuery:
         tree = resolved.tree
         annotate_types(tree)
-        check_types(tree, resolved.text)
+        check_types(tree, resolved.query_text)
         _keep_stream_names_verbatim(tree)
-        mode = resolved.redaction
+        mode = resolved.redact_mode
         if mode is not None:
             _refuse_redaction_key_parameter(tree)
         drop_implied_object_tests(tree)
@@ -74,7 +74,7 @@ class ClickHouseTarget:
         alternatives = () if optimistic_tree is None else (VariantTree(optimistic_tree, has_optimistic_redaction=True),)
         return LoweredQuery(lowered, resolved, alternatives)
 
-    def print(self, tree: exp.Expr) -> PrintedTree:
+    def print_lowered_tree(self, tree: exp.Expr) -> PrintedTree:
         generator = self._sql_generator_class(identify=False, comments=False)
         mode = tree.meta_get(_REDACTION_MODE_METADATA_KEY)
         if mode is not None:

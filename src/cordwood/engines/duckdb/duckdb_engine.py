@@ -34,7 +34,7 @@ from cordwood.engines.local_run import remove_paging_columns, run_query_locally
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.model.datatype import Rows
 from cordwood.model.definitions import Stream
-from cordwood.model.event import ReceivedEventBatch, Shape
+from cordwood.model.event import EventShape, ReceivedEventBatch
 from cordwood.model.redaction import REDACTION_CONFIG_WITHOUT_KEY, RedactionConfig
 from cordwood.model.timestamps import now_us
 from cordwood.observe.observation import RecordObservation, ReportOperatorMessage, ignore_message, ignore_observation
@@ -125,12 +125,12 @@ class DuckDBEngine:
         *,
         clock_us: Callable[[], int] = now_us,
     ) -> None:
-        self.target = target
+        self.compile_target = target
         folder.mkdir(parents=True, exist_ok=True)
         self._session = Session(folder, memory_bytes=options.memory_bytes, threads=options.threads)
-        self._file = folder / DATABASE_FILE_NAME
+        self._database_file = folder / DATABASE_FILE_NAME
         self._report_message = options.report_message
-        with translate_open_errors(self._file), ExitStack() as cleanup:
+        with translate_open_errors(self._database_file), ExitStack() as cleanup:
             cleanup.callback(self._session.close)
             if options.starts_without_shredding:
                 with self._session.cursor_with_shared_access() as cursor:
@@ -150,7 +150,7 @@ class DuckDBEngine:
         )
 
     def create_stream_tables(self, streams: Sequence[Stream]) -> None:
-        with translate_open_errors(self._file):
+        with translate_open_errors(self._database_file):
             self._storage.create_stream_tables(streams)
 
     def check_streams(self, streams: Sequence[Stream]) -> None:
@@ -189,11 +189,11 @@ class DuckDBEngine:
     def stored_events_sql(self, stream: str) -> str:
         return StreamTableStatements(stream).select_events()
 
-    def shapes(self) -> Mapping[str, Shape]:
-        return self._storage.shapes()
+    def shapes_by_stream(self) -> Mapping[str, EventShape]:
+        return self._storage.shapes_by_stream()
 
-    def project_shapes(self) -> Mapping[str, ProjectShapes]:
-        return self._storage.project_shapes()
+    def project_shapes_by_stream(self) -> Mapping[str, ProjectShapes]:
+        return self._storage.project_shapes_by_stream()
 
     def stream_stats(self) -> Mapping[str, StreamStats]:
         with translate_duckdb_errors():
@@ -211,8 +211,8 @@ class DuckDBEngine:
             return self._storage.delete_expired_events(now_us)
 
     @contextmanager
-    def snapshot(self) -> Iterator[Sequence[BackupFile]]:
-        with translate_duckdb_errors(), self._storage.snapshot() as files:
+    def open_backup_snapshot(self) -> Iterator[Sequence[BackupFile]]:
+        with translate_duckdb_errors(), self._storage.open_backup_snapshot() as files:
             yield files
 
     def regex_error(self, pattern: str) -> str | None:

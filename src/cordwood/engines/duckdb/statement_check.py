@@ -436,7 +436,7 @@ class StatementChecker:
 
     def check(self, cursor: duckdb.DuckDBPyConnection, text: str, streams: Collection[str]) -> None:
         """Raise IsolationCheckFailed unless `text` is a single SELECT that reads only streams in `streams`."""
-        self._isolation_check.check(text, streams, lambda: self._inspect_tree(cursor, text, streams))
+        self._isolation_check.check_statement(text, streams, lambda: self._inspect_tree(cursor, text, streams))
 
     def _inspect_tree(self, cursor: duckdb.DuckDBPyConnection, text: str, streams: Collection[str]) -> None:
         if "\0" in text:
@@ -458,8 +458,8 @@ class StatementChecker:
         refuse_unlisted_functions(
             lambda: walk_tree(statement, inspection.visit), lambda name: _has_function(cursor, name)
         )
-        if inspection.session_values:
-            _require_defined_names(inspection.session_values, statement)
+        if inspection.session_value_names:
+            _require_defined_names(inspection.session_value_names, statement)
 
 
 def _has_function(cursor: duckdb.DuckDBPyConnection, name: str) -> bool:
@@ -476,9 +476,9 @@ class _TreeInspector:
     """The inspection of one parse tree; `visit` raises IsolationBreachError for a forbidden node."""
 
     def __init__(self, tables: frozenset[TablePath]) -> None:
-        self._tables = tables
+        self._permitted_tables = tables
         # The unqualified names that mean values of the session, unless the statement defines them.
-        self.session_values: set[str] = set()
+        self.session_value_names: set[str] = set()
 
     def visit(self, node: Any, scope: VisibleCtes) -> ScopedNodes:
         kind = type(node)
@@ -499,12 +499,12 @@ class _TreeInspector:
     def _check_table(self, table: TableReference, scope: VisibleCtes) -> None:
         path = tuple(table.qualified_name.path)
         is_cte = len(path) == 1 and fold_case(path[0]) in scope
-        if not is_cte and path not in self._tables:
+        if not is_cte and path not in self._permitted_tables:
             raise IsolationBreachError(f"the table {path}")
 
     def _record_session_value(self, column: ColumnRef) -> None:
         if len(column.column_names) == 1 and fold_case(column.column_names[0]) in _SESSION_VALUE_NAMES:
-            self.session_values.add(fold_case(column.column_names[0]))
+            self.session_value_names.add(fold_case(column.column_names[0]))
 
 
 def fold_case(name: str) -> str:
@@ -536,7 +536,7 @@ def _require_defined_names(names: set[str], statement: Query) -> None:
     """
     defined: set[str] = set()
 
-    def visit(node: msgspec.Struct, scope: VisibleCtes) -> ScopedNodes:
+    def record_defined_names(node: msgspec.Struct, scope: VisibleCtes) -> ScopedNodes:
         if isinstance(node, Expression):
             defined.add(fold_case(node.alias))
         elif isinstance(node, Relation):
@@ -545,7 +545,7 @@ def _require_defined_names(names: set[str], statement: Query) -> None:
             defined.update(map(fold_case, node.aliases))
         return scoped_children(node, scope)
 
-    walk_tree(statement, visit)
+    walk_tree(statement, record_defined_names)
     for name in names - defined:
         raise IsolationBreachError(f"the value {name} of the session")
 

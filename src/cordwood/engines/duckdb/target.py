@@ -48,21 +48,23 @@ class DuckDBTarget:
     def lower(self, resolved: ResolvedQuery) -> LoweredQuery:
         tree = resolved.tree
         annotate_types(tree)
-        check_types(tree, resolved.text)
+        check_types(tree, resolved.query_text)
         completions = defer_columns(tree)
-        may_split = resolved.is_saved_query and resolved.redaction is None and not resolved.is_followed_query
+        may_split = resolved.is_saved_query and resolved.redact_mode is None and not resolved.is_followed_query
         if may_split:
             mark_splittable_aggregations(tree)
         lowered = RULES.lower(tree)
         materialize_shared_ctes(lowered)
-        if resolved.redaction is not None:
+        if resolved.redact_mode is not None:
             remove_text_round_trips(lowered)
         streams = frozenset(resolved.streams)
         sources = prune_blocks(lowered, push_down_paths(lowered, streams))
         if len(sources) == 1:
             flatten_sub_queries(lowered, sources[0].table)
         if resolved.is_followed_query:
-            return msgspec.structs.replace(_lower_followed_query(resolved, lowered, sources), completions=completions)
+            return msgspec.structs.replace(
+                _lower_followed_query(resolved, lowered, sources), computed_columns=completions
+            )
         partial = split_aggregation(lowered, sources[0]) if may_split and len(sources) == 1 else None
         flushed = copy_tree(lowered)
         flushed_sources = _find_sources_in_tree_copy(flushed, sources, streams)
@@ -78,7 +80,7 @@ class DuckDBTarget:
         alternatives += [VariantTree(recent, EventRange.RECENTLY_CACHED)] if recent is not None else []
         return LoweredQuery(all_events, resolved, tuple(alternatives), completions, partial)
 
-    def print(self, tree: exp.Expr) -> PrintedTree:
+    def print_lowered_tree(self, tree: exp.Expr) -> PrintedTree:
         generator = self._generator_class(comments=False)
         return print_tree(tree, lambda node: generator.generate(node, copy=False), self._quoting)
 

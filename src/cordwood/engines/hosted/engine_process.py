@@ -95,7 +95,7 @@ class _OutgoingAnswer:
         self.cancel_token = CancelToken()
         self._request_number = number
         self._frame_connection = frames
-        self._window_changed = threading.Condition()
+        self._send_window_changed = threading.Condition()
         self._unacknowledged_bytes = 0
         self.cancel_token.on_cancel(self._wake_sender)
 
@@ -117,28 +117,28 @@ class _OutgoingAnswer:
                 continue
             # Send large chunks in parts, without copying them as a whole.
             for part in chain([buffer], _split_chunk(chunk)):
-                self._frame_connection.send(FrameKind.CHUNK, prefix_request_number(self._request_number, part))
+                self._frame_connection.send(FrameKind.ANSWER_CHUNK, prefix_request_number(self._request_number, part))
             buffer = b""
         return buffer
 
     def add_credit(self, consumed_bytes: int) -> None:
-        with self._window_changed:
+        with self._send_window_changed:
             self._unacknowledged_bytes -= consumed_bytes
-            self._window_changed.notify_all()
+            self._send_window_changed.notify_all()
 
     def _wait_and_send_chunk(self, chunk: bytes) -> None:
-        with self._window_changed:
-            self._window_changed.wait_for(
+        with self._send_window_changed:
+            self._send_window_changed.wait_for(
                 lambda: self._unacknowledged_bytes < FLOW_CONTROL_WINDOW_BYTES or self.cancel_token.is_cancelled
             )
             if self.cancel_token.is_cancelled:
                 raise QueryCancelled("The query was stopped: no client waits for its answer.")
             self._unacknowledged_bytes += len(chunk)
-        self._frame_connection.send(FrameKind.CHUNK, prefix_request_number(self._request_number, chunk))
+        self._frame_connection.send(FrameKind.ANSWER_CHUNK, prefix_request_number(self._request_number, chunk))
 
     def _wake_sender(self) -> None:
-        with self._window_changed:
-            self._window_changed.notify_all()
+        with self._send_window_changed:
+            self._send_window_changed.notify_all()
 
 
 def _split_chunk(chunk: bytes) -> Iterator[bytes]:
@@ -153,8 +153,8 @@ class _RequestLoop:
         self._frame_connection = frames
         self._threads = ThreadPoolExecutor(_MAX_REQUEST_THREADS, thread_name_prefix="engine")
         self._outgoing_answers: dict[int, _OutgoingAnswer] = {}
-        self._counts_lock = threading.Lock()
-        self._counts_version_numbers = itertools.count(1)
+        self._stream_counts_lock = threading.Lock()
+        self._stream_counts_version_numbers = itertools.count(1)
 
     def run(self) -> None:
         while (frame := self._frame_connection.receive()) is not None:
@@ -173,7 +173,8 @@ class _RequestLoop:
     def _progress_by_number(self) -> Mapping[int, QueryProgress]:
         """Return the known progress of the running queries, by the numbers of their requests."""
         found = (
-            (number, outgoing.cancel_token.progress()) for number, outgoing in dict(self._outgoing_answers).items()
+            (number, outgoing.cancel_token.query_progress())
+            for number, outgoing in dict(self._outgoing_answers).items()
         )
         return {number: progress for number, progress in found if progress is not None}
 
@@ -183,12 +184,12 @@ class _RequestLoop:
             if outgoing := self._outgoing_answers.get(number):
                 self._threads.submit(outgoing.cancel_token.cancel)
             return
-        if kind in (FrameKind.RUN, FrameKind.SNAPSHOT):
+        if kind in (FrameKind.RUN_QUERY, FrameKind.SNAPSHOT):
             self._outgoing_answers[number] = _OutgoingAnswer(number, self._frame_connection)
         handle = {
-            FrameKind.CALL: self._handle_call,
+            FrameKind.CALL_METHOD: self._handle_call,
             FrameKind.APPEND: self._handle_append,
-            FrameKind.RUN: self._handle_query_run,
+            FrameKind.RUN_QUERY: self._handle_query_run,
             FrameKind.SNAPSHOT: self._send_snapshot,
         }[FrameKind(kind)]
         self._threads.submit(self._process_request, number, handle, payload)
@@ -222,11 +223,11 @@ class _RequestLoop:
     def _handle_create_stream_tables(self, streams: Sequence[Stream]) -> Mapping[str, StreamState]:
         self._engine.create_stream_tables(streams)
         names = {stream.name for stream in streams}
-        shapes, projects = self._engine.shapes(), self._engine.project_shapes()
+        shapes, projects = self._engine.shapes_by_stream(), self._engine.project_shapes_by_stream()
         return {
             name: StreamState(
                 kinds_by_path_of_shape(shapes[name]),
-                [(path, str(kind)) for path, kind in projects[name].pairs],
+                [(path, str(kind)) for path, kind in projects[name].path_kind_pairs],
                 projects[name].bit_sets_by_project(),
                 counts,
             )
@@ -246,7 +247,7 @@ class _RequestLoop:
         request = cast(QueryRunRequest, unpack_object(payload))
         run = run_query_locally(self._engine, request, outgoing.cancel_token)
         last_chunk = b""
-        with closing(run.chunks()) as chunks:
+        with closing(run.answer_chunks()) as chunks:
             if request.max_bytes is None:
                 outgoing.send(chunks)
             else:
@@ -256,15 +257,15 @@ class _RequestLoop:
     def _send_snapshot(self, number: int, _: memoryview) -> None:
         """Send the names and sizes of the snapshot's files, and then the content of one file after the other."""
         outgoing = self._outgoing_answers[number]
-        with self._engine.snapshot() as files:
+        with self._engine.open_backup_snapshot() as files:
             outgoing.send([pack_object([(file.name, file.size) for file in files])])
             for file in files:
                 outgoing.send(file.read_chunks())
 
     def _stream_counts(self, names: Iterable[str]) -> Mapping[str, StreamCounts]:
-        with self._counts_lock:
+        with self._stream_counts_lock:
             number, facts, tails = (
-                next(self._counts_version_numbers),
+                next(self._stream_counts_version_numbers),
                 self._engine.stream_stats(),
                 self._engine.next_event_numbers(),
             )

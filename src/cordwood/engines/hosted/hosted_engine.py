@@ -31,12 +31,12 @@ from cordwood.engines.hosted.messages import (
 )
 from cordwood.engines.hosted.mirror import StateMirror
 from cordwood.engines.hosted.request_dispatcher import RequestDispatcher
-from cordwood.engines.hosted.supervisor import LaunchOptions, Supervisor
+from cordwood.engines.hosted.supervisor import EngineProcessSupervisor, LaunchOptions
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import EngineFailed
 from cordwood.model.datatype import Rows
 from cordwood.model.definitions import Stream
-from cordwood.model.event import ReceivedEventBatch, Shape
+from cordwood.model.event import EventShape, ReceivedEventBatch
 from cordwood.observe.observation import RecordObservation
 from cordwood.processes.fork_server import ForkServer
 from cordwood.sql.stages import BoundStatement, Target
@@ -47,7 +47,7 @@ _MAX_CLOSE_SECONDS = 30.0
 class EngineDialect(msgspec.Struct, frozen=True):
     """The properties of an engine that are known without a request to its process."""
 
-    target: Target
+    compile_target: Target
     stored_events_sql: Callable[[str], str]
 
 
@@ -61,11 +61,13 @@ class HostedEngine:
     def __init__(
         self, fork_server: ForkServer, plan: LaunchOptions, dialect: EngineDialect, note: RecordObservation
     ) -> None:
-        self.target = dialect.target
+        self.compile_target = dialect.compile_target
         self._stored_events_sql = dialect.stored_events_sql
         self._mirror = StateMirror()
-        self._dispatcher = RequestDispatcher(note)
-        self._supervisor = Supervisor(self._dispatcher, fork_server, plan, self._mirror.update_states)
+        self._request_dispatcher = RequestDispatcher(note)
+        self._supervisor = EngineProcessSupervisor(
+            self._request_dispatcher, fork_server, plan, self._mirror.update_states
+        )
         self._kill_timer: threading.Timer | None = None
         try:
             self._supervisor.start()
@@ -79,7 +81,7 @@ class HostedEngine:
 
     def create_stream_tables(self, streams: Sequence[Stream]) -> None:
         states = self._call_engine("create_stream_tables", list(streams))
-        self._dispatcher.add_streams(streams)
+        self._request_dispatcher.add_streams(streams)
         self._mirror.update_states(cast(Mapping[str, StreamState], states))
 
     def check_streams(self, streams: Sequence[Stream]) -> None:
@@ -94,7 +96,7 @@ class HostedEngine:
         call = EngineCall(
             FrameKind.APPEND, lambda is_repeated: pack_append_request(batches, acknowledged if is_repeated else None)
         )
-        result = cast(AppendReply, self._dispatcher.run_call(call))
+        result = cast(AppendReply, self._request_dispatcher.run_call(call))
         self._mirror.apply_append(batches, result.batch_results, result.counts)
         return result.batch_results
 
@@ -103,28 +105,28 @@ class HostedEngine:
 
     def run_query(self, request: QueryRunRequest, cancel: Cancellation) -> QueryRun:
         # Send the statement without its shape lookups, which are not needed to run it.
-        statement = msgspec.structs.replace(request.question.statement, shape_lookups={})
-        question = msgspec.structs.replace(request.question, statement=statement)
-        payload = pack_object(msgspec.structs.replace(request, question=question))
+        statement = msgspec.structs.replace(request.bound_statement.statement, shape_lookups={})
+        question = msgspec.structs.replace(request.bound_statement, statement=statement)
+        payload = pack_object(msgspec.structs.replace(request, bound_statement=question))
         call = EngineCall(
-            FrameKind.RUN,
+            FrameKind.RUN_QUERY,
             lambda _: payload,
             seconds=request.limits.timeout_seconds,
             is_buffered=request.max_bytes is not None,
         )
-        cancel.on_cancel(lambda: self._dispatcher.cancel_call(call))
+        cancel.on_cancel(lambda: self._request_dispatcher.cancel_call(call))
         cancel.set_progress_reader(lambda: None if call.has_ended else call.progress)
-        self._dispatcher.start_call(call)
-        return _HostedQueryRun(self._dispatcher, call)
+        self._request_dispatcher.start_call(call)
+        return _HostedQueryRun(self._request_dispatcher, call)
 
     def stored_events_sql(self, stream: str) -> str:
         return self._stored_events_sql(stream)
 
-    def shapes(self) -> Mapping[str, Shape]:
-        return self._mirror.shapes()
+    def shapes_by_stream(self) -> Mapping[str, EventShape]:
+        return self._mirror.shapes_by_stream()
 
-    def project_shapes(self) -> Mapping[str, ProjectShapes]:
-        return self._mirror.project_shapes()
+    def project_shapes_by_stream(self) -> Mapping[str, ProjectShapes]:
+        return self._mirror.project_shapes_by_stream()
 
     def stream_stats(self) -> Mapping[str, StreamStats]:
         return self._mirror.stream_stats()
@@ -141,10 +143,10 @@ class HostedEngine:
         return deleted
 
     @contextmanager
-    def snapshot(self) -> Iterator[Sequence[BackupFile]]:
+    def open_backup_snapshot(self) -> Iterator[Sequence[BackupFile]]:
         call = EngineCall(FrameKind.SNAPSHOT, lambda _: b"", is_buffered=False)
-        self._dispatcher.start_call(call)
-        with closing(_HostedQueryRun(self._dispatcher, call).chunks()) as chunks:
+        self._request_dispatcher.start_call(call)
+        with closing(_HostedQueryRun(self._request_dispatcher, call).answer_chunks()) as chunks:
             yield _SnapshotFiles(chunks).files
 
     def regex_error(self, pattern: str) -> str | None:
@@ -157,10 +159,10 @@ class HostedEngine:
         self._kill_timer.start()
 
     def close(self) -> None:
-        link = self._dispatcher.link
-        if link is not None and not self._dispatcher.is_closed:
-            call = EngineCall(FrameKind.CALL, lambda _: pack_object(("close", ())))
-            self._dispatcher.start_call(call)
+        link = self._request_dispatcher.link
+        if link is not None and not self._request_dispatcher.is_closed:
+            call = EngineCall(FrameKind.CALL_METHOD, lambda _: pack_object(("close", ())))
+            self._request_dispatcher.start_call(call)
             call.wait(_MAX_CLOSE_SECONDS)
         self._kill()
         self._supervisor.stop()
@@ -168,45 +170,47 @@ class HostedEngine:
             self._kill_timer.cancel()
 
     def _kill(self) -> None:
-        link = self._dispatcher.close()
+        link = self._request_dispatcher.close()
         if link is not None:
             link.kill()
 
     def _call_engine(self, name: str, *arguments: object) -> object:
-        return self._dispatcher.run_call(EngineCall(FrameKind.CALL, lambda _: pack_object((name, arguments))))
+        return self._request_dispatcher.run_call(
+            EngineCall(FrameKind.CALL_METHOD, lambda _: pack_object((name, arguments)))
+        )
 
 
 class _HostedQueryRun:
     """An answer that arrives from the engine's process."""
 
     def __init__(self, dispatcher: RequestDispatcher, call: EngineCall) -> None:
-        self._dispatcher = dispatcher
-        self._call = call
+        self._request_dispatcher = dispatcher
+        self._engine_call = call
         self._stats: QueryRunStats | None = None
 
-    def chunks(self) -> Generator[bytes, None, None]:
+    def answer_chunks(self) -> Generator[bytes, None, None]:
         """Yield the chunks of the answer.
 
         If the iterator is closed early, closing it waits until the engine has stopped the query or its process has
         ended. Therefore, the query keeps its admission slot until it has really ended.
         """
-        call = self._call
+        call = self._engine_call
         try:
-            self._dispatcher.wait_for_call(call)
+            self._request_dispatcher.wait_for_call(call)
             while (chunk := call.next_chunk()) is not None:
                 if not call.is_buffered:
-                    self._dispatcher.grant_credit(call, chunk)
+                    self._request_dispatcher.grant_credit(call, chunk)
                 yield chunk
-                self._dispatcher.wait_for_call(call)
+                self._request_dispatcher.wait_for_call(call)
             if call.is_query:
                 self._stats, last_chunk = cast(tuple[QueryRunStats, bytes], call.result())
                 if last_chunk:
                     yield last_chunk
         finally:
             if not call.has_ended:
-                self._dispatcher.cancel_call(call)
+                self._request_dispatcher.cancel_call(call)
                 while not call.has_ended:
-                    self._dispatcher.wait_for_call(call)
+                    self._request_dispatcher.wait_for_call(call)
                     _discard_chunk(call)
 
     def stats(self) -> QueryRunStats:
@@ -227,7 +231,7 @@ class _SnapshotFiles:
     def __init__(self, chunks: Generator[bytes, None, None]) -> None:
         self._chunks = chunks
         self._buffer = memoryview(b"")
-        self._next_position = 0
+        self._next_file_index = 0
         names_and_sizes = cast(list[tuple[str, int]], unpack_object(next(chunks)))
         self.files = [
             BackupFile(name, size, self._reader_of_file(position, size))
@@ -236,9 +240,9 @@ class _SnapshotFiles:
 
     def _reader_of_file(self, position: int, size: int) -> Callable[[], Iterator[bytes]]:
         def read() -> Iterator[bytes]:
-            if position != self._next_position:
+            if position != self._next_file_index:
                 raise EngineFailed("Files that are held are read once, in their order.")
-            self._next_position += 1
+            self._next_file_index += 1
             remaining = size
             while remaining:
                 if not self._buffer:

@@ -46,7 +46,7 @@ class EngineCall:
         is_buffered: bool = True,
     ) -> None:
         self.number = next(_call_numbers) % _CALL_NUMBER_LIMIT
-        self.kind = kind
+        self.frame_kind = kind
         self.timeout_seconds = seconds
         self.is_buffered = is_buffered
         self.has_delivered_chunks = False
@@ -54,7 +54,7 @@ class EngineCall:
         self.sent_at: float | None = None
         self.created_at = self.waiting_since = time.monotonic()
         # How long the call had been running when its process ended, if that happened.
-        self.seconds_before_process_end = 0.0
+        self.run_seconds_at_process_end = 0.0
         self.cancelled_at: float | None = None
         self.is_cancel_sent = False
         # The time at which the supervisor first noticed that the query had exceeded its time limit.
@@ -66,7 +66,7 @@ class EngineCall:
         self.stopped_at = 0.0
         # The lowest memory use of the engine's process, in bytes, since the call began. The growth during the call is
         # measured from it.
-        self.lowest_process_bytes: int | None = None
+        self.lowest_process_memory_bytes: int | None = None
         # The progress that the engine's process reported last.
         self.progress: QueryProgress | None = None
         self._build_payload = build_payload
@@ -78,7 +78,7 @@ class EngineCall:
 
     @property
     def is_query(self) -> bool:
-        return self.kind == FrameKind.RUN
+        return self.frame_kind == FrameKind.RUN_QUERY
 
     @property
     def was_delayed(self) -> bool:
@@ -109,9 +109,9 @@ class EngineCall:
         """Prepare the call to be sent again: reset the state of its run, and drop chunks that were not taken yet."""
         with self._state_changed:
             self._chunks.clear()
-        self.seconds_before_process_end = 0.0 if self.sent_at is None else time.monotonic() - self.sent_at
+        self.run_seconds_at_process_end = 0.0 if self.sent_at is None else time.monotonic() - self.sent_at
         self.sent_at, self.waiting_since, self.is_cancel_sent = None, time.monotonic(), False
-        self.stop_fault, self.lowest_process_bytes, self.progress, self.overdue_since = None, None, None, None
+        self.stop_fault, self.lowest_process_memory_bytes, self.progress, self.overdue_since = None, None, None, None
 
     def wait(self, seconds: float) -> bool:
         """Wait until the call has ended or has a chunk; return False if neither happens within `seconds`."""
@@ -179,7 +179,7 @@ class EngineLink:
         note: RecordObservation,
         explain_end: Callable[[int, Sequence[EngineCall]], ProcessEndReason | None],
     ) -> None:
-        self.child = child
+        self.child_process = child
         self.frame_connection = FrameConnection(child.connection_socket)
         self.unanswered_calls: dict[int, EngineCall] = {}
         self.known_end_reason: ProcessEndReason | None = None
@@ -200,7 +200,7 @@ class EngineLink:
         if not streams:
             return {}
         self.frame_connection.send(
-            FrameKind.CALL,
+            FrameKind.CALL_METHOD,
             prefix_request_number(_OPENING_CALL_NUMBER, pack_object(("create_stream_tables", (list(streams),)))),
         )
         _, states = split_request_number(self._wait_for_frame(FrameKind.DONE))
@@ -225,13 +225,13 @@ class EngineLink:
 
     def kill(self, reason: ProcessEndReason | None = None) -> None:
         self.known_end_reason = self.known_end_reason or reason
-        self.child.kill()
+        self.child_process.kill()
 
     def determine_end_reason(self, calls: Sequence[EngineCall]) -> ProcessEndReason:
         """Return why the process ended while these calls were running; to be called after the connection has closed."""
         if self.known_end_reason is not None:
             return self.known_end_reason
-        signal_number = 0 if self.is_unresponsive else self.child.wait_for_exit()
+        signal_number = 0 if self.is_unresponsive else self.child_process.wait_for_exit()
         reason = self._explain_process_end(signal_number, calls) or _unexpected_end_reason(calls)
         if signal_number == MEMORY_LIMIT_SIGNAL:
             self.known_end_reason = reason
@@ -239,7 +239,7 @@ class EngineLink:
 
     def close(self) -> None:
         """Kill the process if it has not ended, and close the connection; no thread must send frames meanwhile."""
-        self.child.kill()
+        self.child_process.kill()
         self.frame_connection.shut_down()
         if self._reader_thread is not None and self._reader_thread is not threading.current_thread():
             self._reader_thread.join()

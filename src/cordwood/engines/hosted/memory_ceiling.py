@@ -24,26 +24,26 @@ class MemoryCeiling:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes, self._hard_limit_bytes = max_bytes, int(_HARD_LIMIT_CEILING_RATIO * max_bytes)
-        self._own_memory = ResidentMemoryReader(os.getpid())
-        self._initial_own_bytes = self._own_memory.read() or 0
-        self._process_memory: ResidentMemoryReader | None = None
+        self._own_memory_reader = ResidentMemoryReader(os.getpid())
+        self._initial_own_memory_bytes = self._own_memory_reader.read() or 0
+        self._process_memory_reader: ResidentMemoryReader | None = None
         # How much memory the engine's process used when its use was last read.
-        self._process_bytes = 0
+        self._last_process_memory_bytes = 0
         self._exceeded_since: float | None = None
         self._next_process_replacement_at = 0.0
 
     def hard_limit(self) -> MemoryLimit:
-        return MemoryLimit(self._hard_limit_bytes, self._initial_own_bytes)
+        return MemoryLimit(self._hard_limit_bytes, self._initial_own_memory_bytes)
 
     def watch(self, pid: int) -> None:
         """Watch the memory of the process `pid` from now on, instead of the memory of the previous process."""
         self.close()
-        self._process_memory = ResidentMemoryReader(pid)
+        self._process_memory_reader = ResidentMemoryReader(pid)
         self._exceeded_since = None
 
     def close(self) -> None:
-        if self._process_memory is not None:
-            self._process_memory.close()
+        if self._process_memory_reader is not None:
+            self._process_memory_reader.close()
 
     def enforce(
         self,
@@ -52,12 +52,12 @@ class MemoryCeiling:
         now: float,
         interrupt: Callable[[EngineLink, EngineCall], None],
     ) -> None:
-        process_bytes = None if self._process_memory is None else self._process_memory.read()
+        process_bytes = None if self._process_memory_reader is None else self._process_memory_reader.read()
         if process_bytes is None:
             return
-        self._process_bytes = process_bytes
+        self._last_process_memory_bytes = process_bytes
         for call in queries:
-            call.lowest_process_bytes = min(call.lowest_process_bytes or process_bytes, process_bytes)
+            call.lowest_process_memory_bytes = min(call.lowest_process_memory_bytes or process_bytes, process_bytes)
         if process_bytes + self._own_growth_bytes() <= self._max_bytes:
             self._exceeded_since = None
             return
@@ -76,7 +76,9 @@ class MemoryCeiling:
             # Either a person sent the signal, or the kernel did because memory ran out. In the second case, the process
             # has grown while the query that caused the end was running.
             alone_calls = [
-                call for call in self._calls_with_memory_growth(queries, self._process_bytes) if call.is_suspect_rerun
+                call
+                for call in self._calls_with_memory_growth(queries, self._last_process_memory_bytes)
+                if call.is_suspect_rerun
             ]
             return ProcessEndReason("died", "the process was killed", alone_calls if len(alone_calls) == 1 else [])
         return None
@@ -88,7 +90,7 @@ class MemoryCeiling:
         a time. If exactly one of them was already running for the second time (`is_suspect_rerun`), it is the cause.
         """
         process_bytes = self._hard_limit_bytes - self._own_growth_bytes()
-        new_queries = [call for call in queries if call.lowest_process_bytes is None]
+        new_queries = [call for call in queries if call.lowest_process_memory_bytes is None]
         suspects = [*new_queries, *self._calls_with_memory_growth(queries, process_bytes)]
         causes = [call for call in suspects if call.is_suspect_rerun]
         if len(causes) == 1:
@@ -100,7 +102,7 @@ class MemoryCeiling:
 
         Its initial bytes are not counted, because it may share them with the engine's process.
         """
-        return max(0, (self._own_memory.read() or 0) - self._initial_own_bytes)
+        return max(0, (self._own_memory_reader.read() or 0) - self._initial_own_memory_bytes)
 
     def _stop_newest_query(
         self,
@@ -131,7 +133,8 @@ class MemoryCeiling:
         return [
             call
             for call in queries
-            if call.lowest_process_bytes is not None and process_bytes - call.lowest_process_bytes > min_growth
+            if call.lowest_process_memory_bytes is not None
+            and process_bytes - call.lowest_process_memory_bytes > min_growth
         ]
 
 

@@ -35,9 +35,9 @@ class FrameKind(IntEnum):
     """The kinds of frames: OPEN to ASK_PROGRESS go to the engine's process, OPENED to PROGRESS come from it."""
 
     OPEN = 1
-    CALL = 2
+    CALL_METHOD = 2
     APPEND = 3
-    RUN = 4
+    RUN_QUERY = 4
     SNAPSHOT = 5
     CANCEL = 6
     CREDIT = 7
@@ -46,7 +46,7 @@ class FrameKind(IntEnum):
     OPENED = 16
     DONE = 17
     FAILED = 18
-    CHUNK = 19
+    ANSWER_CHUNK = 19
     OBSERVATION = 20
     PONG = 21
     PROGRESS = 22
@@ -72,8 +72,8 @@ class StreamState(msgspec.Struct, frozen=True):
     kind at the same position in `pairs`.
     """
 
-    kinds: ValueKindsByPath
-    pairs: Sequence[tuple[tuple[str, ...], str]]
+    kinds_by_path: ValueKindsByPath
+    path_kind_pairs: Sequence[tuple[tuple[str, ...], str]]
     project_bit_sets: Mapping[str, int]
     counts: StreamCounts
 
@@ -93,7 +93,7 @@ class SerializedFault(msgspec.Struct, frozen=True):
     hint: str | None
     span: Span | None
     retry_after: float | None
-    trace: str
+    cause_traceback: str
 
 
 class EngineProcessError(Exception):
@@ -168,8 +168,8 @@ def unpack_exception(payload: memoryview) -> Exception:
     fault = content.fault_class.__new__(content.fault_class)
     # Bypass the constructors of fault classes, because the arguments of these constructors are already in the message.
     Fault.__init__(fault, content.message, hint=content.hint, span=content.span, retry_after=content.retry_after)
-    if content.trace:
-        fault.__cause__ = EngineProcessError(content.trace)
+    if content.cause_traceback:
+        fault.__cause__ = EngineProcessError(content.cause_traceback)
     return fault
 
 
@@ -181,7 +181,7 @@ def encode_rows(rows: Rows) -> Iterator[bytes]:
 
 
 def decode_rows(run: QueryRun) -> Rows:
-    values = _decoded_values(run.chunks())
+    values = _decoded_values(run.answer_chunks())
     rows = Rows(cast(tuple[Column, ...], next(values)), ())
     rows.batches = _decoded_batches(run, rows, values)
     return rows
@@ -192,7 +192,7 @@ def _decoded_batches(run: QueryRun, rows: Rows, values: Generator[object, None, 
         for batch in values:
             yield cast(list[Row], batch)
     stats = run.stats()
-    rows.truncated, rows.engine_seconds = stats.truncated, stats.engine_seconds
+    rows.is_truncated, rows.engine_seconds = stats.is_truncated, stats.engine_seconds
 
 
 def _decoded_values(chunks: Generator[bytes, None, None]) -> Generator[object, None, None]:

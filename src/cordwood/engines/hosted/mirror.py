@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from cordwood.engines.engine import BatchAppendResult, StreamStats
 from cordwood.engines.hosted.messages import StreamCounts, StreamState
 from cordwood.engines.project_shapes import ProjectShapes, set_bit_positions
-from cordwood.model.event import ReceivedEventBatch, Shape, ValueKind
+from cordwood.model.event import EventShape, ReceivedEventBatch, ValueKind
 
 
-def kinds_by_path_of_shape(shape: Shape) -> dict[tuple[str, ...], frozenset[ValueKind]]:
+def kinds_by_path_of_shape(shape: EventShape) -> dict[tuple[str, ...], frozenset[ValueKind]]:
     """Return all paths and kinds of a shape, in the form that `Shape.merged_with_kinds` takes."""
     return {
         path: shape.kinds_with_markers(path)
-        for path in {*shape.kinds, *shape.paths_with_unlisted_descendants, *shape.paths_with_unsure_kinds}
+        for path in {*shape.value_kinds_by_path, *shape.paths_with_unlisted_descendants, *shape.paths_with_unsure_kinds}
     }
 
 
@@ -22,14 +22,14 @@ class StateMirror:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._shapes: dict[str, Shape] = {}
+        self._shapes: dict[str, EventShape] = {}
         self._project_shapes: dict[str, ProjectShapes] = {}
         self._counts: dict[str, StreamCounts] = {}
 
-    def shapes(self) -> Mapping[str, Shape]:
+    def shapes_by_stream(self) -> Mapping[str, EventShape]:
         return self._shapes
 
-    def project_shapes(self) -> Mapping[str, ProjectShapes]:
+    def project_shapes_by_stream(self) -> Mapping[str, ProjectShapes]:
         return self._project_shapes
 
     def stream_stats(self) -> Mapping[str, StreamStats]:
@@ -48,7 +48,7 @@ class StateMirror:
         with self._lock:
             shapes, projects = dict(self._shapes), dict(self._project_shapes)
             for name, state in states.items():
-                shapes[name] = shapes.get(name, Shape(version=1)).merged_with_kinds(state.kinds)
+                shapes[name] = shapes.get(name, EventShape(version=1)).merged_with_kinds(state.kinds_by_path)
                 _merge_project_shapes(projects.setdefault(name, ProjectShapes()), state)
                 self._counts[name] = state.counts
             self._shapes, self._project_shapes = shapes, projects
@@ -89,7 +89,7 @@ def _merge_project_shapes(projects: ProjectShapes, state: StreamState) -> None:
     translated: dict[int, int] = {}
     for project, bits in state.project_bit_sets.items():
         if bits not in translated:
-            pairs = [state.pairs[position] for position in set_bit_positions(bits)]
+            pairs = [state.path_kind_pairs[position] for position in set_bit_positions(bits)]
             translated[bits] = 0
             for path, kind in pairs:
                 translated[bits] |= projects.find_or_add_bit((path, ValueKind(kind)))

@@ -167,7 +167,7 @@ class RequestDispatcher:
             _record_progress(link, cast(Mapping[int, QueryProgress], unpack_object(payload)))
             return
         number, body = split_request_number(payload)
-        if kind == FrameKind.CHUNK:
+        if kind == FrameKind.ANSWER_CHUNK:
             call = link.unanswered_calls.get(number)
             if call is not None:
                 call.add_chunk(bytes(body))
@@ -209,7 +209,7 @@ class RequestDispatcher:
         call.reset_for_resend()
         with self._lock:
             if is_suspect and call.is_query:
-                insort(self._suspect_calls, call, key=lambda suspect: suspect.seconds_before_process_end)
+                insort(self._suspect_calls, call, key=lambda suspect: suspect.run_seconds_at_process_end)
             else:
                 self._queued_calls.append(call)
 
@@ -235,7 +235,7 @@ def _record_progress(link: EngineLink, progress_by_number: Mapping[int, QueryPro
 
 def _send_call(link: EngineLink, call: EngineCall) -> None:
     try:
-        link.frame_connection.send(call.kind, call.build_request_payload())
+        link.frame_connection.send(call.frame_kind, call.build_request_payload())
     except OSError:
         # Do nothing else here: when the connection has ended, the link's reader handles all running calls, including
         # this one.
@@ -260,7 +260,11 @@ def _fault_of_lost_call(call: EngineCall, kill_reason: ProcessEndReason) -> Faul
     if call.cancelled_at is not None:
         return _cancelled_fault(call)
     max_sends = _MAX_QUERY_SENDS if call.is_query else _MAX_OTHER_REQUEST_SENDS
-    if call.kind == FrameKind.SNAPSHOT or (call.is_query and call.has_delivered_chunks) or call.times_sent >= max_sends:
+    if (
+        call.frame_kind == FrameKind.SNAPSHOT
+        or (call.is_query and call.has_delivered_chunks)
+        or call.times_sent >= max_sends
+    ):
         return _unreachable_fault()
     return None
 

@@ -48,13 +48,13 @@ class LaunchOptions(msgspec.Struct, frozen=True):
     `low_memory_settings`.
     """
 
-    settings: object
+    engine_settings: object
     memory_ceiling_bytes: int
     on_availability_change: AvailabilityCallback
     low_memory_settings: object = None
 
 
-class Supervisor:
+class EngineProcessSupervisor:
     """Starts, watches and replaces the engine's process, in a thread of its own."""
 
     def __init__(
@@ -64,21 +64,21 @@ class Supervisor:
         options: LaunchOptions,
         update_states: Callable[..., None],
     ) -> None:
-        self._dispatcher = dispatcher
+        self._request_dispatcher = dispatcher
         self._fork_server = fork_server
-        self._options = options
-        self._update_states = update_states
-        self._opening_link: EngineLink | None = None
+        self._launch_options = options
+        self._update_stream_states = update_states
+        self._link_being_opened: EngineLink | None = None
         # The link to the process that opened the engine last, until that process is replaced.
-        self._opened_link: EngineLink | None = None
+        self._last_opened_link: EngineLink | None = None
         self._has_last_process_exceeded_memory = False
         self._consecutive_failures = 0
         self._next_start_at = 0.0
         self._pinged_at = self._asked_progress_at = 0.0
         self._memory_ceiling = MemoryCeiling(options.memory_ceiling_bytes)
         # The earliest time at which the memory watchdog is told to watch a new process.
-        self._earliest_memory_watch_at = 0.0
-        self._watched_link: EngineLink | None = None
+        self._memory_watch_paused_until = 0.0
+        self._memory_watched_link: EngineLink | None = None
         self._thread = threading.Thread(target=self._run_thread, name="engine-keeper", daemon=True)
 
     def start(self) -> None:
@@ -90,32 +90,32 @@ class Supervisor:
         """Stop the supervisor thread and close the last process; call this after the dispatcher was closed."""
         while self._thread.is_alive():
             # The thread may be opening another process at this moment; killing that process makes the thread end soon.
-            opening = self._opening_link
+            opening = self._link_being_opened
             if opening is not None:
                 opening.kill()
-            self._dispatcher.supervisor_wake_event.set()
+            self._request_dispatcher.supervisor_wake_event.set()
             self._thread.join(_BUSY_PAUSE_SECONDS)
-        if self._opened_link is not None:
-            self._opened_link.close()
+        if self._last_opened_link is not None:
+            self._last_opened_link.close()
         self._memory_ceiling.close()
 
     def pids(self) -> list[int]:
         """Return the process ids of the fork server and of the engine's process, as far as they exist."""
-        link = self._dispatcher.link
-        pids = [self._fork_server.pid, link.child.pid if link else None]
+        link = self._request_dispatcher.link
+        pids = [self._fork_server.pid, link.child_process.pid if link else None]
         return [pid for pid in pids if pid is not None]
 
     def _run_thread(self) -> None:
-        while not self._dispatcher.is_closed:
-            link = self._dispatcher.link
+        while not self._request_dispatcher.is_closed:
+            link = self._request_dispatcher.link
             self._fork_server.replace_if_ended()
             if link is None:
                 self._replace_process()
             else:
                 self._watch_process(link, time.monotonic())
             is_idle = link is not None and not link.unanswered_calls
-            self._dispatcher.supervisor_wake_event.wait(_IDLE_PAUSE_SECONDS if is_idle else _BUSY_PAUSE_SECONDS)
-            self._dispatcher.supervisor_wake_event.clear()
+            self._request_dispatcher.supervisor_wake_event.wait(_IDLE_PAUSE_SECONDS if is_idle else _BUSY_PAUSE_SECONDS)
+            self._request_dispatcher.supervisor_wake_event.clear()
 
     # The following methods open and replace processes.
 
@@ -124,35 +124,37 @@ class Supervisor:
             child = self._fork_server.fork()
         except OSError as problem:
             raise EngineFailed(f"The engine's process cannot be started: {problem}.") from problem
-        link = self._opening_link = EngineLink(
-            child, self._dispatcher.record_observation, self._memory_ceiling.explain_process_end
+        link = self._link_being_opened = EngineLink(
+            child, self._request_dispatcher.record_observation, self._memory_ceiling.explain_process_end
         )
-        low_memory_settings = self._options.low_memory_settings if self._has_last_process_exceeded_memory else None
-        settings = low_memory_settings or self._options.settings
+        low_memory_settings = (
+            self._launch_options.low_memory_settings if self._has_last_process_exceeded_memory else None
+        )
+        settings = low_memory_settings or self._launch_options.engine_settings
         try:
-            states: dict[str, StreamState] = link.open_engine(settings, list(self._dispatcher.streams.values()))
+            states: dict[str, StreamState] = link.open_engine(settings, list(self._request_dispatcher.streams.values()))
         except BaseException as problem:
             link.close()
             if isinstance(problem, OSError):
                 raise EngineFailed("The engine's process ended while it opened the events.") from problem
             raise
         finally:
-            self._opening_link = None
-        self._opened_link = link
+            self._link_being_opened = None
+        self._last_opened_link = link
         self._memory_ceiling.watch(child.pid)
-        self._update_states(states)
-        self._dispatcher.attach_link(link)
+        self._update_stream_states(states)
+        self._request_dispatcher.attach_link(link)
 
     def _replace_process(self) -> None:
         now = time.monotonic()
         if now < self._next_start_at:
             return
-        previous, self._opened_link = self._opened_link, None
+        previous, self._last_opened_link = self._last_opened_link, None
         if previous is not None:
             previous.close()
             self._has_last_process_exceeded_memory = _ended_because_of_memory(previous)
             if _exceeded_memory_early(previous, now):
-                self._earliest_memory_watch_at = now + _MEMORY_UNWATCHED_SECONDS
+                self._memory_watch_paused_until = now + _MEMORY_UNWATCHED_SECONDS
             if _ended_soon_after_opening(previous, now):
                 self._record_failure(
                     "The engine's process ends soon after it was started.", _MAX_BACK_OFF_AFTER_OPENING_SECONDS
@@ -166,7 +168,7 @@ class Supervisor:
         except Exception as problem:  # noqa: BLE001 - the service goes on and says that it cannot answer
             self._record_failure(f"The engine cannot be opened: {problem!r}.")
         else:
-            self._options.on_availability_change(None)
+            self._launch_options.on_availability_change(None)
 
     def _record_failure(self, reason: str, max_back_off_seconds: float = _MAX_BACK_OFF_SECONDS) -> None:
         self._consecutive_failures += 1
@@ -174,8 +176,8 @@ class Supervisor:
             _FIRST_BACK_OFF_SECONDS * 2 ** min(self._consecutive_failures - 1, 10), max_back_off_seconds
         )
         if self._consecutive_failures > 1:
-            self._options.on_availability_change(reason)
-            self._dispatcher.record_observation(
+            self._launch_options.on_availability_change(reason)
+            self._request_dispatcher.record_observation(
                 OperatorMessage(message=f"The engine cannot answer: {reason}", level="error")
             )
 
@@ -184,8 +186,8 @@ class Supervisor:
     def _watch_process(self, link: EngineLink, now: float) -> None:
         if self._consecutive_failures and now - link.opened_at > _MIN_PROCESS_LIFE_SECONDS:
             self._consecutive_failures = 0
-        calls = self._dispatcher.calls_in_progress()
-        self._dispatcher.run_next_suspect_call()
+        calls = self._request_dispatcher.calls_in_progress()
+        self._request_dispatcher.run_next_suspect_call()
         for call in calls:
             if call.cancelled_at is not None and not call.is_cancel_sent:
                 _send_interrupt(link, call)
@@ -217,11 +219,11 @@ class Supervisor:
     def _watch_memory(self, link: EngineLink, now: float) -> None:
         """Tell the memory watchdog to watch the process, once for each process.
 
-        Before `_earliest_memory_watch_at`, do nothing.
+        Before `_memory_watch_paused_until`, do nothing.
         """
-        if link is not self._watched_link and now >= self._earliest_memory_watch_at:
-            self._fork_server.watch_memory(link.child, self._memory_ceiling.hard_limit())
-            self._watched_link = link
+        if link is not self._memory_watched_link and now >= self._memory_watch_paused_until:
+            self._fork_server.watch_memory(link.child_process, self._memory_ceiling.hard_limit())
+            self._memory_watched_link = link
 
     def _ask_progress(self, link: EngineLink, queries: Sequence[EngineCall], now: float) -> None:
         """Ask the engine's process for the progress of its queries, if a query has been running for a long time."""

@@ -47,7 +47,7 @@ class CsvRecord(msgspec.Struct, frozen=True):
     line_number: int
     cells: Sequence[str]
     fault: str | None = None
-    text: str = ""
+    refused_text: str = ""
 
 
 class _RecordTooLongError(Exception):
@@ -240,7 +240,7 @@ class ColumnTypes(msgspec.Struct, frozen=True):
             by_name[name] = kind
         return cls("text", by_name)
 
-    def converter(self, column: str) -> ConvertCell:
+    def cell_converter(self, column: str) -> ConvertCell:
         if column == "metadata":
             return _convert_metadata
         return _CONVERTERS_BY_TYPE[self.type_by_column.get(column, self.default_type)]
@@ -282,7 +282,7 @@ class CsvColumns:
                 f"The header of the CSV has the column {repeated!r} {count} times.", hint="Rename the others."
             )
         self.names = names
-        self._converters = [types.converter(name) for name in names]
+        self._cell_converters = [types.cell_converter(name) for name in names]
 
     def find_record_fault(self, record: CsvRecord) -> str | None:
         """Return the reason why a record cannot become an event, or None if it can become one."""
@@ -293,13 +293,15 @@ class CsvColumns:
     def row_fields(self, cells: Sequence[str]) -> RawFields:
         """Return the fields of a row. If a cell is empty, the row has no such field."""
         return {
-            name: convert(cell) for name, convert, cell in zip(self.names, self._converters, cells, strict=True) if cell
+            name: convert(cell)
+            for name, convert, cell in zip(self.names, self._cell_converters, cells, strict=True)
+            if cell
         }
 
 
 def refused_record_text(record: CsvRecord, delimiter: str) -> str:
     """Return the text of a refused record; if the record was parsed, its cells are joined again."""
-    return record.text or delimiter.join(record.cells)
+    return record.refused_text or delimiter.join(record.cells)
 
 
 def read_csv(body: Body) -> ParsedBody:

@@ -56,7 +56,7 @@ def read_term(data: bytes, max_terms: int) -> object:
     if data[:1] != bytes((TERM_FORMAT_VERSION,)):
         raise BadTerm(f"it does not begin with the version byte {TERM_FORMAT_VERSION}")
     reader = _TermReader(data, max_terms)
-    value = reader.read(0)
+    value = reader.read_term(0)
     if reader.position != len(data):
         raise BadTerm(f"there is more after the term, at byte {reader.position}")
     return value
@@ -89,7 +89,7 @@ class _TermReader:
             119: lambda _: self._read_atom(1, "utf-8"),
         }
 
-    def read(self, level: int) -> object:
+    def read_term(self, level: int) -> object:
         """Read a term at the nesting depth `level`.
 
         The atoms nil, true and false become null, true and false in JSON.
@@ -152,8 +152,8 @@ class _TermReader:
         return found.decode("ascii") if _PRINTABLE_BYTES.issuperset(found) else list(found)
 
     def _read_list(self, level: int) -> list[object]:
-        values = [self.read(level + 1) for _ in range(self._check_term_count(self._read_integer(4)))]
-        tail = self.read(level + 1)
+        values = [self.read_term(level + 1) for _ in range(self._check_term_count(self._read_integer(4)))]
+        tail = self.read_term(level + 1)
         return values if tail == [] else [*values, tail]
 
     def _read_tuple(self, size: int, level: int) -> object:
@@ -166,7 +166,7 @@ class _TermReader:
         found: dict[str, object] = {}
         for _ in range(self._check_term_count(self._read_integer(4))):
             key = self._read_keeping_atoms(level + 1)
-            found[_map_key_text(key)] = self.read(level + 1)
+            found[_map_key_text(key)] = self.read_term(level + 1)
         return found
 
     def _check_term_count(self, size: int) -> int:

@@ -75,11 +75,11 @@ class MessagePackValueScanner:
 
     def __init__(self, position: int = 0) -> None:
         self._position = position
-        self._values_left = 1
+        self._unscanned_value_count = 1
 
     def find_end(self, data: bytes | bytearray) -> int | None:
         """Return the end of the value, or None if the value is not complete yet."""
-        position, left, size = self._position, self._values_left, len(data)
+        position, left, size = self._position, self._unscanned_value_count, len(data)
         try:
             while left and position < size:
                 after, values = _read_value_head(data, position)
@@ -87,7 +87,7 @@ class MessagePackValueScanner:
                 left += values - 1
         except IncompleteData:
             pass
-        self._position, self._values_left = position, left
+        self._position, self._unscanned_value_count = position, left
         return position if not left and position <= size else None
 
 

@@ -40,8 +40,8 @@ class JournalEntry(msgspec.Struct):
 
     fields: dict[str, str | list[str]] = msgspec.field(default_factory=dict)
     field_count: int = 0
-    problem: str = ""
-    text: str = ""
+    refusal_reason: str = ""
+    refused_text: str = ""
     is_truncated: bool = False
 
     @property
@@ -53,7 +53,7 @@ class JournalEntry(msgspec.Struct):
     def add_field(self, name: str, value: str) -> None:
         self.field_count += 1
         if self.field_count > _MAX_FIELDS_PER_ENTRY:
-            self.problem = f"The entry has more than {_MAX_FIELDS_PER_ENTRY} fields."
+            self.refusal_reason = f"The entry has more than {_MAX_FIELDS_PER_ENTRY} fields."
             return
         held = self.fields.get(name)
         if held is None:
@@ -68,8 +68,10 @@ class JournalEntry(msgspec.Struct):
 
         The event's id is the entry's cursor, which identifies an entry in journald.
         """
-        if self.problem:
-            parsed.refused_items.append(RefusedItem(index, self.problem, self.text, is_truncated=self.is_truncated))
+        if self.refusal_reason:
+            parsed.refused_items.append(
+                RefusedItem(index, self.refusal_reason, self.refused_text, is_truncated=self.is_truncated)
+            )
             return
         fields = dict(self.fields)
         cursor, timestamp = (
@@ -99,14 +101,14 @@ class JournalDecoder:
     """Decodes entries that arrive in chunks. An entry of more than `max_bytes` is refused and skipped."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+        self._max_entry_bytes = max_bytes
         self._buffer = bytearray()
         # The positions in the buffer: where the current entry begins, and where its next field begins.
         self._start = self._at = 0
         self._line_end_search_position = 0
         self._skipped_bytes = 0
         self._is_skipping_line = False
-        self._entry = JournalEntry()
+        self._current_entry = JournalEntry()
 
     @property
     def buffered_bytes(self) -> int:
@@ -120,7 +122,7 @@ class JournalDecoder:
         while self._decode_next(entries):
             pass
         self._refuse_if_too_large(len(self._buffer))
-        if self._entry.is_truncated:
+        if self._current_entry.is_truncated:
             self._start = self._at
         del self._buffer[: self._start]
         self._at -= self._start
@@ -136,7 +138,7 @@ class JournalDecoder:
         entries = self.feed(b"\n")
         if self._at < len(self._buffer) or self._skipped_bytes:
             self._refuse_entry("The data ends within a field.")
-        if self._entry.problem or self._entry.fields:
+        if self._current_entry.refusal_reason or self._current_entry.fields:
             self._end_entry(entries, len(self._buffer))
         return entries
 
@@ -156,7 +158,7 @@ class JournalDecoder:
             self._is_skipping_line = False
             self._at = end + 1
         elif end == self._at:
-            if self._entry.fields or self._entry.problem:
+            if self._current_entry.fields or self._current_entry.refusal_reason:
                 self._end_entry(entries, end)
             self._at = self._start = end + 1
         else:
@@ -166,7 +168,7 @@ class JournalDecoder:
     def _skip_rest_of_large_entry(self) -> None:
         """Discard the buffered beginning of an incomplete line, if its entry is too large to be stored anyway."""
         if self._is_skipping_line or (
-            self._entry.is_truncated and len(self._buffer) - self._at > _MAX_FIELD_NAME_BYTES
+            self._current_entry.is_truncated and len(self._buffer) - self._at > _MAX_FIELD_NAME_BYTES
         ):
             self._is_skipping_line = True
             self._at = len(self._buffer)
@@ -192,7 +194,7 @@ class JournalDecoder:
         if len(self._buffer) < begin:
             return False
         length = int.from_bytes(self._buffer[position:begin], "little")
-        if length > self._max_bytes:
+        if length > self._max_entry_bytes:
             self._refuse_if_too_large(begin + length)
             self._at, self._skipped_bytes = begin, length + 1
             return True
@@ -205,30 +207,30 @@ class JournalDecoder:
         return True
 
     def _add_field(self, name: bytes, value: bytes) -> None:
-        if not self._entry.problem:
-            self._entry.add_field(name.decode(), value.decode("utf-8", "replace"))
+        if not self._current_entry.refusal_reason:
+            self._current_entry.add_field(name.decode(), value.decode("utf-8", "replace"))
 
     def _refuse_entry(self, problem: str, *, is_cut: bool = False) -> None:
         """Record the reason why the entry cannot be stored, unless it already has a reason."""
-        entry = self._entry
-        entry.problem = entry.problem or problem
+        entry = self._current_entry
+        entry.refusal_reason = entry.refusal_reason or problem
         if is_cut and not entry.is_truncated:
             entry.is_truncated = True
             beginning = self._buffer[self._start : self._start + _KEPT_BYTES_OF_LARGE_ENTRY]
-            entry.text = beginning.decode("utf-8", "replace")
+            entry.refused_text = beginning.decode("utf-8", "replace")
             entry.fields.clear()
 
     def _refuse_if_too_large(self, end: int) -> None:
-        if end - self._start > self._max_bytes:
-            self._refuse_entry(f"The entry is larger than {self._max_bytes} bytes.", is_cut=True)
+        if end - self._start > self._max_entry_bytes:
+            self._refuse_entry(f"The entry is larger than {self._max_entry_bytes} bytes.", is_cut=True)
 
     def _end_entry(self, entries: list[JournalEntry], end: int) -> None:
         self._refuse_if_too_large(end)
-        entry = self._entry
-        if entry.problem and not entry.is_truncated:
-            entry.text = self._buffer[self._start : end].decode("utf-8", "replace")
+        entry = self._current_entry
+        if entry.refusal_reason and not entry.is_truncated:
+            entry.refused_text = self._buffer[self._start : end].decode("utf-8", "replace")
         entries.append(entry)
-        self._entry = JournalEntry()
+        self._current_entry = JournalEntry()
 
 
 def read_journal(body: Body) -> ParsedBody:

@@ -241,17 +241,17 @@ class _PushReader:
     def __init__(self, body: Body) -> None:
         self.labelled_body = LabelledBody(max_item_bytes=body.max_item_bytes)
         self._body = body
-        self._budget = MetadataBudget(body)
+        self._metadata_budget = MetadataBudget(body)
         self._tenant = body.headers.get(TENANT_HEADER, "")
         self._event_id_counts: Counter[str] = Counter()
-        self._next_position = 0
+        self._next_entry_position = 0
         # The following attributes hold values of the current stream.
         self._current_body_part = ParsedBody()
-        self._shared_fields: dict[str, object] = {}
+        self._stream_metadata_fields: dict[str, object] = {}
         self._stream_project: str | None = None
         self._stream_level: str | None = None
-        self._shared_metadata_prefix = b""
-        self._shared_metadata = _EMPTY_JSON
+        self._stream_metadata_prefix = b""
+        self._stream_metadata = _EMPTY_JSON
         self._stream_digest = blake2b(digest_size=_EVENT_ID_BYTES)
 
     def begin_stream(self, labels: LabelPairs) -> None:
@@ -262,11 +262,11 @@ class _PushReader:
         )
         self._stream_project = labels.get("project")
         self._stream_level = _find_level_in_labels(labels)
-        self._shared_fields = {"labels": labels} | ({"tenant": self._tenant} if self._tenant else {})
-        self._shared_metadata_prefix = _encode(self._shared_fields)[:-1]
-        self._shared_metadata = self._make_event_metadata(_EMPTY_JSON, self._stream_level)
+        self._stream_metadata_fields = {"labels": labels} | ({"tenant": self._tenant} if self._tenant else {})
+        self._stream_metadata_prefix = _encode(self._stream_metadata_fields)[:-1]
+        self._stream_metadata = self._make_event_metadata(_EMPTY_JSON, self._stream_level)
         self._stream_digest = blake2b(
-            _encode([self._body.pinned_project, self._shared_fields]), digest_size=_EVENT_ID_BYTES
+            _encode([self._body.pinned_project, self._stream_metadata_fields]), digest_size=_EVENT_ID_BYTES
         )
 
     def add_json_entry(self, entry: _PushEntry | msgspec.Raw) -> None:
@@ -313,8 +313,8 @@ class _PushReader:
             return "The metadata of the entry is not an object, or its level is not a text.", None
 
     def _add_event(self, time: int | str, line: str, metadata: msgspec.Raw, level: str | None) -> None:
-        stored = self._shared_metadata if metadata is _EMPTY_JSON else self._make_event_metadata(metadata, level)
-        self._budget.charge_metadata(stored)
+        stored = self._stream_metadata if metadata is _EMPTY_JSON else self._make_event_metadata(metadata, level)
+        self._metadata_budget.charge_metadata(stored)
         event = PostedEvent(
             id=self._derive_event_id(time, line, metadata),
             timestamp=time,
@@ -326,23 +326,23 @@ class _PushReader:
 
     def _quarantine_entry(self, reason: str, entry: bytes) -> None:
         """Quarantine an entry as a Loki stream that has the same labels and contains only this entry."""
-        stream = {"stream": self._shared_fields["labels"], "values": [msgspec.Raw(entry)]}
+        stream = {"stream": self._stream_metadata_fields["labels"], "values": [msgspec.Raw(entry)]}
         text = _encode(stream)
-        self._budget.charge_metadata(msgspec.Raw(text))
+        self._metadata_budget.charge_metadata(msgspec.Raw(text))
         self._current_body_part.refuse_item(self._take_next_position(), reason, text.decode())
 
     def _take_next_position(self) -> int:
         """Return the position of the next entry in the request; raise BodyTooLarge if there are too many entries."""
-        if self._next_position >= self._body.max_items:
+        if self._next_entry_position >= self._body.max_items:
             raise too_many_items_fault(self._body.max_items)
-        self._next_position += 1
-        return self._next_position - 1
+        self._next_entry_position += 1
+        return self._next_entry_position - 1
 
     def _make_event_metadata(self, metadata: msgspec.Raw, level: str | None) -> msgspec.Raw:
         """Return the metadata of an event, made of its stream's labels, its own metadata, and its log level."""
         own = b',"structured_metadata":' + bytes(metadata) if metadata is not _EMPTY_JSON else b""
         named = b',"level":' + _encode(level) if level else b""
-        return msgspec.Raw(self._shared_metadata_prefix + own + named + b"}")
+        return msgspec.Raw(self._stream_metadata_prefix + own + named + b"}")
 
     def _derive_event_id(self, time: int | str, line: str, metadata: msgspec.Raw) -> str | None:
         """Return an id that is the same if the push is repeated, or None for an entry without a valid time.

@@ -169,11 +169,11 @@ def _explain_misspelled_keyword(fault: Fault, source: QueryTokens) -> QueryFault
     """Return an error for a misspelled keyword at the word where the parser stopped, or at one of the two before it."""
     if not isinstance(fault, BadQuerySyntax) or fault.hint or fault.span is None:
         return None
-    positions = [index for index, word in enumerate(source.words) if span_at(source.text, word.start) == fault.span]
+    positions = [index for index, word in enumerate(source.tokens) if span_at(source.text, word.start) == fault.span]
     for index in (
         index for position in positions[:1] for index in (position, position - 1, position - 2) if index >= 0
     ):
-        word = source.words[index]
+        word = source.tokens[index]
         keyword = (
             most_similar_name(word.text, _CLAUSE_KEYWORDS)
             if word.is_name and word.text not in _CLAUSE_KEYWORDS
@@ -191,11 +191,11 @@ def _explain_unknown_name(fault: Fault, source: QueryTokens) -> QueryFault | Non
     if not isinstance(fault, UnknownNameInQuery) or fault.span is None:
         return None
     index = next(
-        (index for index, word in enumerate(source.words) if span_at(source.text, word.start) == fault.span), None
+        (index for index, word in enumerate(source.tokens) if span_at(source.text, word.start) == fault.span), None
     )
     if index is None:
         return None
-    word = source.words[index]
+    word = source.tokens[index]
     if "{" not in FOREIGN_FUNCTION_TEMPLATES.get(word.text, ("{",))[-1]:
         replacement = replacement_call(word.text, [], FOREIGN_FUNCTION_TEMPLATES[word.text])
         return UnknownNameInQuery(fault.message, hint=f"Write {replacement}.", span=fault.span)
@@ -212,7 +212,7 @@ def _explain_unknown_name(fault: Fault, source: QueryTokens) -> QueryFault | Non
 
 def _expression_text_of_alias(source: QueryTokens, word_index: int) -> str | None:
     """Return the text of the expression whose alias is this word, as in `expression AS word`; None if there is none."""
-    name, words = source.words[word_index].text, source.words
+    name, words = source.tokens[word_index].text, source.tokens
     for index in range(1, len(words) - 1):
         if words[index].text == "AS" and words[index + 1].text == name and index + 1 != word_index:
             return source.operand_before(index)
@@ -245,7 +245,7 @@ def find_likely_mistakes(text: str, columns: Collection[str]) -> tuple[str, ...]
 
 
 def _write_quoted_column_notices(source: QueryTokens, columns: Collection[str]) -> Iterator[str]:
-    for word in source.words:
+    for word in source.tokens:
         source_text = source.text[word.start : word.end]
         name = source_text[1:-1]
         if word.is_text_literal and source_text.startswith('"') and name.lower() in columns:
@@ -253,7 +253,7 @@ def _write_quoted_column_notices(source: QueryTokens, columns: Collection[str]) 
 
 
 def _write_null_comparison_notices(source: QueryTokens) -> Iterator[str]:
-    for operator, word in pairwise(source.words):
+    for operator, word in pairwise(source.tokens):
         if word.text == "NULL" and operator.text in _NULL_COMPARISON_OPERATORS:
             yield f"{operator.text} NULL is never true: write {_NULL_COMPARISON_OPERATORS[operator.text]}"
 
@@ -336,24 +336,24 @@ def find_possible_causes(message: str, text: str) -> list[Span]:
         causing_words
         or [word for _, word in find_function_calls(source)][:1]
         or list(_find_causing_words(source, _FALLIBLE_OPERATORS))[:1]
-        or list(source.words[1:2])
+        or list(source.tokens[1:2])
     )
     return [span_at(text, word.start) for word in causing_words]
 
 
 def _find_causing_words(source: QueryTokens, causes: frozenset[str] | set[str]) -> Iterator[QueryToken]:
-    for index, word in enumerate(source.words):
+    for index, word in enumerate(source.tokens):
         if not word.is_text_literal and word.text in causes and _begins_fallible_expression(source, index):
             yield word
 
 
 def _begins_fallible_expression(source: QueryTokens, index: int) -> bool:
     """Return whether the word begins an expression that can fail: a sub-query, subscript, call or operator."""
-    word = source.words[index]
-    previous = source.words[index - 1] if index > 0 else None
+    word = source.tokens[index]
+    previous = source.tokens[index - 1] if index > 0 else None
     if word.text == "SELECT":
         return previous is not None and previous.text == "("
     if word.text == "[":
         return previous is not None and (previous.is_name or previous.text in (")", "]"))
-    following = source.words[index + 1].text if index + 1 < len(source.words) else ""
+    following = source.tokens[index + 1].text if index + 1 < len(source.tokens) else ""
     return not word.text.isidentifier() or following == "("

@@ -22,24 +22,24 @@ _CLAUSE_PHRASE: Final = "a clause"
 class ForeignSyntaxMatch(msgspec.Struct, frozen=True):
     """The place in a query where a row of the table matches: the index of the first word, and the number of words."""
 
-    source: QueryTokens
+    query_tokens: QueryTokens
     first_word_index: int
     word_count: int
 
     @property
     def left(self) -> str:
-        return self.source.operand_before(self.first_word_index) or "value"
+        return self.query_tokens.operand_before(self.first_word_index) or "value"
 
     @property
     def right(self) -> str:
-        return self.source.operand_after(self.first_word_index + self.word_count - 1) or "value"
+        return self.query_tokens.operand_after(self.first_word_index + self.word_count - 1) or "value"
 
     @property
     def inside(self) -> str:
-        return self.source.text_inside_brackets(self.first_word_index + self.word_count - 1) or "value"
+        return self.query_tokens.text_inside_brackets(self.first_word_index + self.word_count - 1) or "value"
 
     def word_text(self, number: int) -> str:
-        return self.source.text_between(self.first_word_index + number, self.first_word_index + number)
+        return self.query_tokens.text_between(self.first_word_index + number, self.first_word_index + number)
 
 
 class ForeignSyntax(msgspec.Struct, frozen=True):
@@ -63,8 +63,8 @@ def _case_insensitive_regexp_hint(match: ForeignSyntaxMatch) -> str:
 
 def _json_operator_hint(match: ForeignSyntaxMatch) -> str:
     """Return a hint that replaces a chain of JSON operators by one path, into an event or in a call of JSON_VALUE."""
-    source, steps, index = match.source, [], match.first_word_index
-    while index + 1 < len(source.words) and source.words[index].text in ("->", "->>", "#>", "#>>"):
+    source, steps, index = match.query_tokens, [], match.first_word_index
+    while index + 1 < len(source.tokens) and source.tokens[index].text in ("->", "->>", "#>", "#>>"):
         steps.append(source.text_between(index + 1, index + 1).strip("'\"{}").replace(",", "."))
         index += 2
     path = ".".join(steps)
@@ -73,7 +73,7 @@ def _json_operator_hint(match: ForeignSyntaxMatch) -> str:
 
 def _filtered_aggregate_hint(match: ForeignSyntaxMatch) -> str:
     """Rewrite COUNT(*) FILTER (WHERE x) as COUNTIF(x), and other filtered aggregates with IF."""
-    call = match.source.operand_before(match.first_word_index + 1) or "COUNT(*)"
+    call = match.query_tokens.operand_before(match.first_word_index + 1) or "COUNT(*)"
     name, _, arguments = call.removesuffix(")").partition("(")
     if name.upper() == "COUNT" and arguments.strip() == "*":
         return f"Write COUNTIF({match.inside})."
@@ -82,7 +82,7 @@ def _filtered_aggregate_hint(match: ForeignSyntaxMatch) -> str:
 
 def _percentile_hint(match: ForeignSyntaxMatch) -> str:
     """Rewrite PERCENTILE_CONT(0.95) WITHIN GROUP (ORDER BY x) with APPROX_QUANTILES."""
-    share = match.source.operand_before(match.first_word_index + 1) or ""
+    share = match.query_tokens.operand_before(match.first_word_index + 1) or ""
     percent = re.search(r"\((0?\.\d+|1)\)", share)
     offset = round(float(percent[1]) * 100) if percent else 50
     return f"Write APPROX_QUANTILES({match.inside}, 100)[OFFSET({offset})]."
@@ -218,7 +218,7 @@ class ForeignSyntaxFinding(msgspec.Struct, frozen=True):
 
 def find_foreign_syntax(source: QueryTokens) -> Iterator[ForeignSyntaxFinding]:
     """Yield all syntax of other dialects in a query: rows of the table, typographic quotes, dashes, `$1`, `:name`."""
-    for index, word in enumerate(source.words):
+    for index, word in enumerate(source.tokens):
         syntax = _match_syntax_at(source, index)
         if syntax is not None:
             yield _finding_of_match(syntax, ForeignSyntaxMatch(source, index, len(syntax.words)))
@@ -227,7 +227,7 @@ def find_foreign_syntax(source: QueryTokens) -> Iterator[ForeignSyntaxFinding]:
 
 
 def _match_syntax_at(source: QueryTokens, index: int) -> ForeignSyntax | None:
-    word = source.words[index]
+    word = source.tokens[index]
     if word.is_text_literal:
         return None
     infix = _SYNTAX_BY_INFIX_OPERATOR.get(word.text)
@@ -239,7 +239,7 @@ def _match_syntax_at(source: QueryTokens, index: int) -> ForeignSyntax | None:
 
 
 def _matches_words(syntax: ForeignSyntax, source: QueryTokens, index: int) -> bool:
-    words = source.words[index : index + len(syntax.words)]
+    words = source.tokens[index : index + len(syntax.words)]
     return len(words) == len(syntax.words) and all(map(_matches_word, words, syntax.words))
 
 
@@ -255,10 +255,10 @@ def _matches_word(word: QueryToken, pattern: str) -> bool:
 
 def _finding_of_match(syntax: ForeignSyntax, match: ForeignSyntaxMatch) -> ForeignSyntaxFinding:
     last = match.first_word_index + match.word_count - 1
-    start = match.source.words[match.first_word_index + (syntax.words[0] in (")", ","))].start
+    start = match.query_tokens.tokens[match.first_word_index + (syntax.words[0] in (")", ","))].start
     message = (
         syntax.message
-        or f'"{match.source.text_between(match.first_word_index, last)[:40].removesuffix("(").rstrip()}" is not {syntax.construct_phrase} of BigQuery.'
+        or f'"{match.query_tokens.text_between(match.first_word_index, last)[:40].removesuffix("(").rstrip()}" is not {syntax.construct_phrase} of BigQuery.'
     )
     hint = (
         syntax.hint(match)
@@ -292,14 +292,14 @@ def _find_foreign_punctuation(source: QueryTokens, index: int, word: QueryToken)
             f'"{source_text}" is not a parameter of BigQuery. {_NAMED_PARAMETER_HINT}',
             _VALUE_OR_PARAMETER_HINT,
         )
-    elif source_text == ":" and index > 0 and index + 1 < len(source.words) and source.words[index + 1].is_name:
+    elif source_text == ":" and index > 0 and index + 1 < len(source.tokens) and source.tokens[index + 1].is_name:
         yield _finding_of_foreign_colon(source, index)
 
 
 def _finding_of_foreign_colon(source: QueryTokens, index: int) -> ForeignSyntaxFinding:
     """Explain `:name`, a parameter of other dialects, or `value:path`, a field access of other dialects."""
     name = source.operand_after(index) or "name"
-    word, previous = source.words[index], source.words[index - 1]
+    word, previous = source.tokens[index], source.tokens[index - 1]
     if previous.text in _TOKENS_BEFORE_COLON_PARAMETER:
         hint = f"Write @{name} for a parameter of the endpoint, or the value itself."
         return ForeignSyntaxFinding(

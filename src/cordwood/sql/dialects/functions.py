@@ -300,8 +300,12 @@ ARGUMENT_COUNTS_BY_FUNCTION: Final[Mapping[str, tuple[int, int, str]]] = {
 
 def find_function_calls(source: QueryTokens) -> Iterator[tuple[int, QueryToken]]:
     """Yield each name before an opening parenthesis, except names after a dot, with its index in the query's tokens."""
-    for index, word in enumerate(source.words[:-1]):
-        if source.words[index + 1].text == "(" and word.is_name and (index == 0 or source.words[index - 1].text != "."):
+    for index, word in enumerate(source.tokens[:-1]):
+        if (
+            source.tokens[index + 1].text == "("
+            and word.is_name
+            and (index == 0 or source.tokens[index - 1].text != ".")
+        ):
             yield index, word
 
 

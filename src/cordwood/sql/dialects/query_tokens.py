@@ -53,12 +53,12 @@ class QueryTokens:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.words = tuple(_split_tokens(text))
-        self._matching_brackets = _counterpart_index_by_bracket(self.words)
+        self.tokens = tuple(_split_tokens(text))
+        self._matching_brackets = _counterpart_index_by_bracket(self.tokens)
 
     def text_between(self, first: int, last: int) -> str:
         """Return the query's text from the token at index `first` to the token at index `last`, both included."""
-        return self.text[self.words[first].start : self.words[last].end]
+        return self.text[self.tokens[first].start : self.tokens[last].end]
 
     def find_closing_bracket(self, opened: int) -> int | None:
         return self._matching_brackets.get(opened)
@@ -67,10 +67,10 @@ class QueryTokens:
         """Return the name, call or literal that ends directly before the token at this index."""
         last = first = index - 1
         while first >= 0:
-            if self.words[first].text in _OPENING_BRACKET_BY_CLOSING:
+            if self.tokens[first].text in _OPENING_BRACKET_BY_CLOSING:
                 first = self._matching_brackets.get(first, first)
-                first -= first > 0 and self.words[first - 1].is_name
-            if first < 2 or self.words[first - 1].text != ".":
+                first -= first > 0 and self.tokens[first - 1].is_name
+            if first < 2 or self.tokens[first - 1].text != ".":
                 break
             first -= 2
         return self.text_between(first, last) if 0 <= first <= last and self._may_start_operand(first) else None
@@ -78,15 +78,15 @@ class QueryTokens:
     def operand_after(self, index: int) -> str | None:
         """Return the name, call or literal that begins directly after the token at this index."""
         first = last = index + 1
-        while last < len(self.words):
-            if self.words[last].text == "(":
+        while last < len(self.tokens):
+            if self.tokens[last].text == "(":
                 last = self._matching_brackets.get(last, last)
-            elif self._has_text(last + 1, "(") and self.words[last].is_name:
+            elif self._has_text(last + 1, "(") and self.tokens[last].is_name:
                 last = self._matching_brackets.get(last + 1, last)
             if not self._has_text(last + 1, "."):
                 break
             last += 2
-        if first >= len(self.words) or last >= len(self.words):
+        if first >= len(self.tokens) or last >= len(self.tokens):
             return None
         return self.text_between(first, last) if self._may_start_operand(first) else None
 
@@ -104,8 +104,8 @@ class QueryTokens:
         Return None if there is no closing bracket or no text before it.
         """
         depth = 0
-        for position in range(index + 1, len(self.words)):
-            depth += (self.words[position].text in "([") - (self.words[position].text in ")]")
+        for position in range(index + 1, len(self.tokens)):
+            depth += (self.tokens[position].text in "([") - (self.tokens[position].text in ")]")
             if depth < 0:
                 return self.text_between(index + 1, position - 1) if position > index + 1 else None
         return None
@@ -113,17 +113,17 @@ class QueryTokens:
     def _find_commas(self, opened: int, closed: int) -> Iterator[int]:
         index = opened + 1
         while index < closed:
-            if self.words[index].text == ",":
+            if self.tokens[index].text == ",":
                 yield index
-            index = self._matching_brackets.get(index, index) if self.words[index].text in "([" else index
+            index = self._matching_brackets.get(index, index) if self.tokens[index].text in "([" else index
             index += 1
 
     def _may_start_operand(self, first: int) -> bool:
-        word = self.words[first]
+        word = self.tokens[first]
         return word.is_name or word.is_text_literal or word.is_number or word.text in ("(", "@", "[")
 
     def _has_text(self, index: int, text: str) -> bool:
-        return index < len(self.words) and self.words[index].text == text
+        return index < len(self.tokens) and self.tokens[index].text == text
 
 
 def _split_tokens(text: str) -> Iterator[QueryToken]:

@@ -28,7 +28,7 @@ from cordwood.sql.nodes import (
     TextRedactionCall,
     find_operations,
     has_operation,
-    operation_of,
+    operation_if_of_class,
     replace_node,
 )
 from cordwood.sql.redaction.patterns import DetectionStage, MatchKind
@@ -72,7 +72,7 @@ class MaskingSql(Protocol):
 
     def replace_matches(self, text: str, pattern: str, replacement: str) -> str: ...
 
-    def conditional(self, condition: str, then: str, otherwise: str) -> str: ...
+    def case_when(self, condition: str, then: str, otherwise: str) -> str: ...
 
     def current_match_part(self, index: int) -> str:
         """Return part `index`, counted from 1, of the segment that `replace_marked_segments` is replacing.
@@ -108,7 +108,7 @@ class MaskingSql(Protocol):
 class MaskingBuilder(msgspec.Struct, frozen=True):
     """Builder of the SQL expressions of one redaction mode for one engine."""
 
-    sql: MaskingSql
+    engine_sql: MaskingSql
     mode: RedactMode
 
     def apply_stages(self, text: str, stages: Sequence[DetectionStage]) -> str:
@@ -141,11 +141,11 @@ class MaskingBuilder(msgspec.Struct, frozen=True):
 
     def _remove_given_markers(self, text: str, marks: Sequence[str]) -> str:
         for mark in marks:
-            text = self.sql.remove_marker(text, mark)
+            text = self.engine_sql.remove_marker(text, mark)
         return text
 
     def _apply_stage(self, text: str, stage: DetectionStage) -> str:
-        if stage.match_kind is MatchKind.CARD:
+        if stage.match_kind is MatchKind.CARD_NUMBER:
             return self._replace_card_numbers(text, stage)
         return (
             self._replace_by_fixed_word(text, stage)
@@ -162,31 +162,31 @@ class MaskingBuilder(msgspec.Struct, frozen=True):
     def _replace_by_fixed_word(self, text: str, stage: DetectionStage) -> str:
         replacement = f"{_group_references(stage.prefix_groups)}{REDACTION_WORD}"
         if not stage.kept_groups:
-            return self.sql.replace_matches(text, stage.pattern, replacement)
+            return self.engine_sql.replace_matches(text, stage.pattern, replacement)
         # Replace each match by its kept groups between markers, followed by the replacement. Then, wherever a kept
         # group is not empty, restore the group and drop the replacement.
-        marked = self.sql.replace_matches(
+        marked = self.engine_sql.replace_matches(
             text,
             stage.pattern,
             f"{MATCH_START_MARKER}{_group_references(stage.kept_groups)}{MATCH_PART_SEPARATOR}{replacement}",
         )
-        restored = self.sql.replace_matches(
+        restored = self.engine_sql.replace_matches(
             marked,
             f"{MATCH_START_MARKER}([^{MATCH_PART_SEPARATOR}]+){MATCH_PART_SEPARATOR}{REDACTION_WORD}",
             _group_references((1,)),
         )
         # The other matches still have both markers, next to each other. Remove them, because a later pass may insert
         # and search for markers, too.
-        return self.sql.remove_marker(restored, MATCH_START_MARKER + MATCH_PART_SEPARATOR)
+        return self.engine_sql.remove_marker(restored, MATCH_START_MARKER + MATCH_PART_SEPARATOR)
 
     def _replace_by_computed_value(self, text: str, stage: DetectionStage) -> str:
         """Replace each match by a value computed from its parts: the kept groups, the prefix, and the whole match."""
-        kept_text, prefix, match, remainder = map(self.sql.current_match_part, range(1, 5))
+        kept_text, prefix, match, remainder = map(self.engine_sql.current_match_part, range(1, 5))
         marked = rf"{MATCH_START_MARKER}{_group_references(stage.kept_groups)}{MATCH_PART_SEPARATOR}{_group_references(stage.prefix_groups)}{MATCH_PART_SEPARATOR}\0{MATCH_PART_SEPARATOR}"
         value = self._replacement_sql(f"substring({match}, length({prefix}) + 1)", stage.match_kind)
-        return self.sql.replace_marked_segments(
-            self.sql.replace_matches(text, stage.pattern, marked),
-            self.sql.conditional(
+        return self.engine_sql.replace_marked_segments(
+            self.engine_sql.replace_matches(text, stage.pattern, marked),
+            self.engine_sql.case_when(
                 f"{kept_text} <> ''", f"{kept_text} || {remainder}", f"{prefix} || {value} || {remainder}"
             ),
         )
@@ -196,21 +196,21 @@ class MaskingBuilder(msgspec.Struct, frozen=True):
 
         In the regular expression, the first group after the `prefix_groups` contains the digits of the number.
         """
-        number, prefix, match, remainder = map(self.sql.current_match_part, range(1, 5))
+        number, prefix, match, remainder = map(self.engine_sql.current_match_part, range(1, 5))
         marked = rf"{MATCH_START_MARKER}\{stage.prefix_groups[-1] + 1}{MATCH_PART_SEPARATOR}{_group_references(stage.prefix_groups)}{MATCH_PART_SEPARATOR}\0{MATCH_PART_SEPARATOR}"
-        digits = self.sql.remove_card_separators(number)
-        is_card = f"{number} <> '' AND {self.sql.passes_luhn(digits)}"
+        digits = self.engine_sql.remove_card_separators(number)
+        is_card = f"{number} <> '' AND {self.engine_sql.passes_luhn(digits)}"
         masked = f"{prefix} || {self._replacement_sql(digits, stage.match_kind)} || {remainder}"
-        return self.sql.replace_marked_segments(
-            self.sql.replace_matches(text, stage.pattern, marked),
-            self.sql.conditional(is_card, masked, f"{match} || {remainder}"),
+        return self.engine_sql.replace_marked_segments(
+            self.engine_sql.replace_matches(text, stage.pattern, marked),
+            self.engine_sql.case_when(is_card, masked, f"{match} || {remainder}"),
         )
 
     def _replacement_sql(self, value: str, match_kind: MatchKind) -> str:
         if self.mode is RedactMode.HASH:
-            return f"'{REDACTION_WORD}-' || translate({self.sql.keyed_digest(value)}, '{_HEX_DIGITS}', '{_LETTER_BY_HEX_DIGIT}')"
+            return f"'{REDACTION_WORD}-' || translate({self.engine_sql.keyed_digest(value)}, '{_HEX_DIGITS}', '{_LETTER_BY_HEX_DIGIT}')"
         if self.mode is RedactMode.TRUNCATE and match_kind is MatchKind.IP_ADDRESS:
-            return self.sql.network_of_ip_address(value)
+            return self.engine_sql.network_of_ip_address(value)
         return f"'{REDACTION_WORD}'"
 
 
@@ -236,7 +236,7 @@ def _redacted_event(value: exp.Expr, mode: RedactMode) -> exp.Expr:
 
 def redaction_mode_of(node: exp.Expr) -> RedactMode:
     """Return the redaction mode of a redacted read."""
-    read = operation_of(node, RedactedValue)
+    read = operation_if_of_class(node, RedactedValue)
     if read is None:
         raise ValueError("no redacted read")
     return read.mode

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from cordwood.bounded_cache import BoundedCache, estimate_memory_bytes
-from cordwood.model.event import Shape, ValueKindsByPath
+from cordwood.model.event import EventShape, ValueKindsByPath
 from cordwood.model.redaction import Detector, RedactionRules, RedactMode
 
 
@@ -24,9 +24,9 @@ class MatchKind(StrEnum):
     """The kind of private values that a detection pass finds, which determines how they are replaced."""
 
     OTHER = "plain"
-    MAIL = "mail"
+    EMAIL_ADDRESS = "mail"
     IP_ADDRESS = "address"
-    CARD = "card"
+    CARD_NUMBER = "card"
 
 
 class DetectionPass(msgspec.Struct, frozen=True):
@@ -187,12 +187,12 @@ _DETECTION_PASSES: Final[tuple[DetectionPass, ...]] = (
     DetectionPass(
         1,
         "cards",
-        Detector.CARD,
+        Detector.PAYMENT_CARD,
         rf"[0-9]{{13}}|[0-9]{{4}}{_CARD_SEPARATOR}[0-9]{{4}}",
         rf"({_NUMBERS_NOT_SEARCHED_FOR_CARDS})|({_WORD_START})({_CARD_NUMBER})\b",
         kept_groups=(1,),
         prefix_groups=(2,),
-        match_kind=MatchKind.CARD,
+        match_kind=MatchKind.CARD_NUMBER,
     ),
     DetectionPass(
         2,
@@ -248,7 +248,7 @@ _DETECTION_PASSES: Final[tuple[DetectionPass, ...]] = (
         r"@|%(?:25)*40",
         rf"({_ESCAPE_SEQUENCE}?){_MAIL_ADDRESS}",
         prefix_groups=(1,),
-        match_kind=MatchKind.MAIL,
+        match_kind=MatchKind.EMAIL_ADDRESS,
     ),
     DetectionPass(
         5,
@@ -307,7 +307,7 @@ class DetectionStage(msgspec.Struct, frozen=True):
 class DetectionRules(msgspec.Struct, frozen=True, dict=True):
     """The detection stages of a text: first the patterns in the service's settings, then the built-in stages."""
 
-    rules: RedactionRules
+    redaction_rules: RedactionRules
 
     @cached_property
     def configured_stages(self) -> tuple[DetectionStage, ...]:
@@ -317,7 +317,7 @@ class DetectionRules(msgspec.Struct, frozen=True, dict=True):
         """
         return tuple(
             DetectionStage(f"(?s:{named.pattern})", (), (), MatchKind.OTHER, f"(?s:{named.pattern})")
-            for named in self.rules.patterns
+            for named in self.redaction_rules.patterns
         )
 
     @cached_property
@@ -344,10 +344,10 @@ class DetectionRules(msgspec.Struct, frozen=True, dict=True):
 
     def is_secret_name(self, name: str) -> bool:
         """Return whether a field of this name holds a secret, whatever its value."""
-        return Detector.SECRET in self.rules.detectors and _SECRET_NAME_REGEX.search(name) is not None
+        return Detector.SECRET in self.redaction_rules.detectors and _SECRET_NAME_REGEX.search(name) is not None
 
     def _is_enabled(self, detector: Detector | None) -> bool:
-        return detector is None or detector in self.rules.detectors
+        return detector is None or detector in self.redaction_rules.detectors
 
 
 def _combine_passes(passes: Sequence[DetectionPass]) -> DetectionStage:
@@ -374,14 +374,14 @@ _VISIBLE_KINDS_CACHE_BYTES: Final = 4 * 2**20
 _BYTES_PER_CACHED_PATH: Final = 100
 
 
-class Redaction(msgspec.Struct, frozen=True, dict=True):
+class RedactionPolicy(msgspec.Struct, frozen=True, dict=True):
     """The redaction rules in one redaction mode. There is one instance for each mode; it caches decisions on names."""
 
     mode: RedactMode
     rules: RedactionRules = msgspec.field(default_factory=RedactionRules)
 
     @cached_property
-    def detection(self) -> DetectionRules:
+    def detection_rules(self) -> DetectionRules:
         return DetectionRules(self.rules)
 
     @cached_property
@@ -393,7 +393,7 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
         return BoundedCache(_VISIBLE_KINDS_CACHE_BYTES, lambda _, kept: _BYTES_PER_CACHED_PATH * len(kept[0]))
 
     def is_secret_name(self, name: str) -> bool:
-        return self.detection.is_secret_name(name)
+        return self.detection_rules.is_secret_name(name)
 
     def is_hidden_name(self, name: str) -> bool:
         """Return whether a field's name must be hidden because it contains personal data, such as a card number."""
@@ -403,13 +403,15 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
             self._hidden_names_cache.put(name, cached)
         return cached
 
-    def visible_shapes(self, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
+    def visible_shapes(self, shapes: Mapping[str, EventShape]) -> dict[str, EventShape]:
         """Return the shapes without hidden names, so that no hint and no list of columns reveals them."""
         return {stream: self._visible_shape(shape) for stream, shape in shapes.items()}
 
-    def _visible_shape(self, shape: Shape) -> Shape:
+    def _visible_shape(self, shape: EventShape) -> EventShape:
         whole_shape = self._visible_shape(shape.whole_shape) if shape.whole_shape is not None else None
-        return msgspec.structs.replace(shape, kinds=self._remove_hidden_paths(shape.kinds), whole_shape=whole_shape)
+        return msgspec.structs.replace(
+            shape, value_kinds_by_path=self._remove_hidden_paths(shape.value_kinds_by_path), whole_shape=whole_shape
+        )
 
     def _remove_hidden_paths(self, kinds: ValueKindsByPath) -> ValueKindsByPath:
         cached = self._visible_kinds_cache.get(id(kinds))
@@ -432,11 +434,11 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _compiled_prefilter_pattern(self) -> "re.Pattern[str] | None":
-        return _compile_pattern(self.detection.combined_prefilter_pattern)
+        return _compile_pattern(self.detection_rules.combined_prefilter_pattern)
 
     @cached_property
     def _compiled_patterns(self) -> list[tuple[DetectionStage, "re.Pattern[str]"]]:
-        stages = (*self.detection.configured_stages, *self.detection.builtin_stages)
+        stages = (*self.detection_rules.configured_stages, *self.detection_rules.builtin_stages)
         return [(stage, pattern) for stage in stages if (pattern := _compile_pattern(stage.pattern)) is not None]
 
 

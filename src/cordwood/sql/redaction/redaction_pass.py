@@ -3,8 +3,9 @@
 A raw value is a value of an event, or a text column, that is not redacted yet. A sub-query may pass a raw value on
 unchanged, and a path inside a raw value is a raw value, too. Any other use of a raw value is wrapped in its redaction.
 
-Columns that are used only in the answer are redacted by the engine on output (`ResolvedQuery.raw_column_indexes`).
-Thus, a query that sorts rows and returns the first n redacts only these n rows, rather than all rows that it sorts.
+Columns that are used only in the answer are redacted by the engine on output
+(`ResolvedQuery.unredacted_column_indexes`). Thus, a query that sorts rows and returns the first n redacts only these n
+rows, rather than all rows that it sorts.
 
 If a correlated sub-query reads a raw column of an outer query, the read is moved into the relation that has the column,
 and the value is redacted there. The reason is that engines evaluate a correlated sub-query once for each distinct outer
@@ -19,7 +20,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
-from cordwood.model.event import ARRAY_ELEMENT_STEP, EventPath, Shape, ValueKind
+from cordwood.model.event import ARRAY_ELEMENT_STEP, EventPath, EventShape, ValueKind
 from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.nodes import (
     EventValueElements,
@@ -38,7 +39,7 @@ from cordwood.sql.nodes import (
     set_type,
 )
 from cordwood.sql.record_shapes import RecordingShapeReader
-from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.patterns import RedactionPolicy
 from cordwood.sql.scope import Lineage, ValueOrigin
 from cordwood.sql.stages import ResolvedQuery
 
@@ -85,7 +86,7 @@ class RawValue(msgspec.Struct, frozen=True):
         for _, path in self.paths:
             yield from [step for step in path[1:] if step != ARRAY_ELEMENT_STEP][-1:]
 
-    def kinds(self, records: RecordingShapeReader) -> frozenset[ValueKind]:
+    def seen_value_kinds(self, records: RecordingShapeReader) -> frozenset[ValueKind]:
         """Return the kinds of value seen at the paths; an empty set for a text column, whose kinds are not recorded."""
         return (
             frozenset().union(*(_kinds_of_path(path, records) for path in self.paths))
@@ -194,10 +195,12 @@ _OBJECT_AND_ARRAY_KINDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 _TEXTLESS_KINDS: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
 
 
-def redact_raw_value_reads(resolved: ResolvedQuery, redaction: Redaction, shapes: Mapping[str, Shape]) -> ResolvedQuery:
+def redact_raw_value_reads(
+    resolved: ResolvedQuery, redaction: RedactionPolicy, shapes: Mapping[str, EventShape]
+) -> ResolvedQuery:
     """Redact the reads of raw values in a resolved tree. Mutates the tree."""
     tree = resolved.tree
-    walk = _ReadRedactor(redaction, RecordingShapeReader(shapes), frozenset(_starred_relation_names(tree)))
+    walk = _ReadRedactor(redaction, RecordingShapeReader(shapes), frozenset(_star_expanded_relation_names(tree)))
     raw = walk.redact_query(tree, {}, {}, passes_raw=True)
     walk.refuse_unvisited_columns(tree)
     names = [item.alias_or_name for item in tree.expressions] if isinstance(tree, exp.Select) else []
@@ -207,20 +210,20 @@ def redact_raw_value_reads(resolved: ResolvedQuery, redaction: Redaction, shapes
     shape_lookups = {**resolved.shape_lookups, **walk.shape_reader.shape_lookups}
     return msgspec.structs.replace(
         resolved,
-        redaction=redaction.mode,
-        raw_column_indexes=raw_columns,
+        redact_mode=redaction.mode,
+        unredacted_column_indexes=raw_columns,
         textless_paths=tuple(walk.textless_paths),
         shape_lookups=shape_lookups,
     )
 
 
-def are_paths_still_textless(paths: Iterable[StreamPath], shapes: Mapping[str, Shape]) -> bool:
+def are_paths_still_textless(paths: Iterable[StreamPath], shapes: Mapping[str, EventShape]) -> bool:
     """Return whether still no text has been seen at the paths that a statement reads without redaction."""
     records = RecordingShapeReader(shapes)
     return all(_kinds_of_path(path, records) <= _TEXTLESS_KINDS for path in paths)
 
 
-def _starred_relation_names(tree: exp.Expr) -> Iterator[str]:
+def _star_expanded_relation_names(tree: exp.Expr) -> Iterator[str]:
     """Yield the names of tables that are read by a star or a pivot.
 
     If such a table is a sub-query, the sub-query must not output raw values.
@@ -238,24 +241,26 @@ def _has_star(select: exp.Select) -> bool:
 class _ReadRedactor:
     """Redactor of the reads in one tree. It walks over the tree query by query."""
 
-    def __init__(self, redaction: Redaction, records: RecordingShapeReader, expanded_names: frozenset[str]) -> None:
-        self._redaction = redaction
+    def __init__(
+        self, redaction: RedactionPolicy, records: RecordingShapeReader, expanded_names: frozenset[str]
+    ) -> None:
+        self._redaction_policy = redaction
         self.shape_reader = records
-        self._starred_relation_names = expanded_names
+        self._star_expanded_relation_names = expanded_names
         # Paths that are read without redaction, because no text was ever seen there.
         self.textless_paths: dict[StreamPath, None] = {}
         # Visited columns by object id. The nodes are held because Python could otherwise reuse their ids.
-        self._visited_columns: dict[int, exp.Expr] = {}
+        self._visited_columns_by_id: dict[int, exp.Expr] = {}
         self._sub_query_value_count = 0
 
     def refuse_unvisited_columns(self, tree: exp.Expr) -> None:
         """Refuse a tree with a column that the walk did not visit, because it might be read without redaction."""
         for node in tree.walk(prune=_is_redacted):
-            if isinstance(node, exp.Column) and id(node) not in self._visited_columns:
+            if isinstance(node, exp.Column) and id(node) not in self._visited_columns_by_id:
                 raise QueryUnsupported("A column stands where redaction does not look.")
 
     def _mark_columns_visited(self, node: exp.Expr) -> None:
-        self._visited_columns |= {id(column): column for column in node.find_all(exp.Column)}
+        self._visited_columns_by_id |= {id(column): column for column in node.find_all(exp.Column)}
 
     def redact_query(self, node: exp.Expr, ctes: CteColumns, outer: RelationsByName, *, passes_raw: bool) -> RawColumns:
         """Redact the reads of a query; return its output columns that are still raw, by name."""
@@ -279,7 +284,7 @@ class _ReadRedactor:
             return columns_by_cte
         for cte in with_.expressions:
             is_simple = not with_.args.get("recursive") and not _has_column_aliases(cte)
-            passes_raw = is_simple and cte.alias not in self._starred_relation_names
+            passes_raw = is_simple and cte.alias not in self._star_expanded_relation_names
             columns_by_cte[cte.alias] = self.redact_query(
                 cte.this, {**ctes, **columns_by_cte}, outer, passes_raw=passes_raw
             )
@@ -459,17 +464,17 @@ class _ReadRedactor:
         return None if reads_columns else self._raw_value_of_elements(node.this, sources)
 
     def _redact_value(self, node: exp.Expr, raw: RawValue) -> exp.Expr:
-        mode = self._redaction.mode
+        mode = self._redaction_policy.mode
         if not raw.is_event_value:
             return set_type(operation_node(RedactedText(mode), node), exp.DType.VARCHAR)
         if self._has_hidden_key(raw):
             return set_type(exp.Null(), exp.DType.VARIANT)
-        if raw.kinds(self.shape_reader) == _TEXT_ONLY_KINDS and not self._has_secret_key(raw):
+        if raw.seen_value_kinds(self.shape_reader) == _TEXT_ONLY_KINDS and not self._has_secret_key(raw):
             # The value is always a text, so redact it as a text: no test of the value's kind is needed, and the engine
             # stores such values in columns.
             return set_type(operation_node(RedactedEventText(mode), node), exp.DType.VARIANT)
         if self._has_secret_key(raw):
-            may_be_record = bool(raw.kinds(self.shape_reader) & _OBJECT_AND_ARRAY_KINDS)
+            may_be_record = bool(raw.seen_value_kinds(self.shape_reader) & _OBJECT_AND_ARRAY_KINDS)
             return set_type(operation_node(RedactedSecret(mode, may_be_record), node), exp.DType.VARIANT)
         return set_type(operation_node(RedactedEvent(mode), node), exp.DType.VARIANT)
 
@@ -479,7 +484,7 @@ class _ReadRedactor:
         Such a value must not be passed on raw, because a query that reads only the raw value does not know the key.
         """
         return self._has_hidden_key(raw) or (
-            raw.is_event_value and any(map(self._redaction.is_secret_name, raw.last_key_names))
+            raw.is_event_value and any(map(self._redaction_policy.is_secret_name, raw.last_key_names))
         )
 
     def _is_only_tested_for_presence(self, node: exp.Expr, raw: RawValue) -> bool:
@@ -488,7 +493,7 @@ class _ReadRedactor:
 
     def _is_textless(self, raw: RawValue) -> bool:
         """Return whether only numbers and booleans were ever seen at the value's paths; if so, record these paths."""
-        kinds = raw.kinds(self.shape_reader)
+        kinds = raw.seen_value_kinds(self.shape_reader)
         is_textless = bool(kinds) and kinds <= _TEXTLESS_KINDS and not self._has_hidden_key(raw)
         if is_textless:
             self.textless_paths |= dict.fromkeys(raw.paths)
@@ -496,7 +501,7 @@ class _ReadRedactor:
 
     def _has_hidden_key(self, raw: RawValue) -> bool:
         """Return whether a key on the value's path is hidden, so that not even the value's presence may be revealed."""
-        return raw.is_event_value and any(map(self._redaction.is_hidden_name, raw.key_names))
+        return raw.is_event_value and any(map(self._redaction_policy.is_hidden_name, raw.key_names))
 
 
 def _relations_of_from(select: exp.Select) -> Iterator[exp.Expr]:

@@ -26,7 +26,7 @@ from cordwood.sql.resolve.expressions import (
     resolve_expression,
 )
 from cordwood.sql.resolve.names import OutputColumn
-from cordwood.sql.scope import Field, Lineage, Relation, lineage_of
+from cordwood.sql.scope import Lineage, NamedExpression, Relation, lineage_of
 
 # BigQuery's limit on the number of columns of a table and of a result.
 _MAX_RESULT_COLUMNS: Final = 10_000
@@ -112,7 +112,9 @@ def _lower_case_name(name: exp.Expr) -> str:
     return name.name.lower()
 
 
-def _check_star_modifier_names(item: exp.Expr, context: NameContext, fields: list[Field], listed: set[str]) -> None:
+def _check_star_modifier_names(
+    item: exp.Expr, context: NameContext, fields: list[NamedExpression], listed: set[str]
+) -> None:
     missing = listed - {field.name.lower() for field in fields}
     if missing:
         name = exp.to_identifier(min(missing))
@@ -120,7 +122,7 @@ def _check_star_modifier_names(item: exp.Expr, context: NameContext, fields: lis
         raise of_names.unknown_name_error(context.resolution, [name], context.scope)
 
 
-def _star_column(field: Field, replacement: exp.Expr | None, context: NameContext) -> exp.Expr:
+def _star_column(field: NamedExpression, replacement: exp.Expr | None, context: NameContext) -> exp.Expr:
     name = exp.to_identifier(field.name, quoted=True)
     if replacement is None:
         return exp.Alias(this=field.copy_expression(), alias=name)
@@ -129,7 +131,7 @@ def _star_column(field: Field, replacement: exp.Expr | None, context: NameContex
     return alias
 
 
-def _star_fields(item: exp.Expr, context: NameContext) -> list[Field]:
+def _star_fields(item: exp.Expr, context: NameContext) -> list[NamedExpression]:
     if isinstance(item, exp.Star):
         return list(_fields_of_scope(context))
     parts = name_parts(item)
@@ -149,7 +151,7 @@ def _resolve_star_value(item: exp.Expr, parts: list[exp.Identifier], context: Na
     return value
 
 
-def _fields_of_scope(context: NameContext) -> Iterator[Field]:
+def _fields_of_scope(context: NameContext) -> Iterator[NamedExpression]:
     scope = context.scope
     for index, relation in enumerate(scope.relations):
         yield from (merged.column for merged in scope.merged_columns if merged.following_relation_index == index)
@@ -158,14 +160,14 @@ def _fields_of_scope(context: NameContext) -> Iterator[Field]:
                 yield field
 
 
-def _fields_of_relation(relation: Relation, context: NameContext) -> Iterator[Field]:
+def _fields_of_relation(relation: Relation, context: NameContext) -> Iterator[NamedExpression]:
     if relation.unnested_element is not None:
         yield from _fields_of_record(relation.unnested_element, context)
-    yield from relation.fields.values()
+    yield from relation.columns_by_name.values()
     yield from of_names.extra_key_fields(context.resolution, relation)
 
 
-def _fields_of_record(record: Field, context: NameContext) -> Iterator[Field]:
+def _fields_of_record(record: NamedExpression, context: NameContext) -> Iterator[NamedExpression]:
     """Yield the fields of an unnested record's element; if no fields are known, yield the element itself."""
     lineage = record.lineage
     if lineage.fields or (lineage.is_of_event_value and context.resolution.shape_reader.keys(lineage)):
@@ -174,7 +176,7 @@ def _fields_of_record(record: Field, context: NameContext) -> Iterator[Field]:
         yield record
 
 
-def _fields_of_value(value: exp.Expr, context: NameContext) -> Iterator[Field]:
+def _fields_of_value(value: exp.Expr, context: NameContext) -> Iterator[NamedExpression]:
     lineage = lineage_of(value)
     names = (
         context.resolution.shape_reader.keys(lineage)
@@ -186,7 +188,7 @@ def _fields_of_value(value: exp.Expr, context: NameContext) -> Iterator[Field]:
     for name in names:
         part = exp.to_identifier(name, quoted=True)
         value_of_field = of_names.access_fields(context.resolution, copy_tree(value), [part])
-        yield Field(name, value_of_field, lineage_of(value_of_field))
+        yield NamedExpression(name, value_of_field, lineage_of(value_of_field))
 
 
 class SelectAliases:
@@ -198,10 +200,12 @@ class SelectAliases:
         for index, item in enumerate(select.expressions, start=1):
             if isinstance(item, exp.Alias):
                 self.positions_by_name.setdefault(item.alias.lower(), []).append(index)
-        self.expressions = select.expressions
+        self.select_expressions = select.expressions
 
     def expressions_by_name(self) -> Mapping[str, exp.Expr]:
-        return {name: self.expressions[positions[0] - 1].this for name, positions in self.positions_by_name.items()}
+        return {
+            name: self.select_expressions[positions[0] - 1].this for name, positions in self.positions_by_name.items()
+        }
 
     def alias_ordinal(self, item: exp.Expr, context: NameContext) -> exp.Expr | None:
         """Return the position of the select alias that `item` names, as an ordinal; None if it names none."""
@@ -210,8 +214,8 @@ class SelectAliases:
         positions = self.positions_by_name.get(item.name.lower())
         if positions is None:
             return None
-        first = self.expressions[positions[0] - 1].this
-        if any(self.expressions[position - 1].this != first for position in positions[1:]):
+        first = self.select_expressions[positions[0] - 1].this
+        if any(self.select_expressions[position - 1].this != first for position in positions[1:]):
             raise AmbiguousName(
                 f'"{item.name}" is ambiguous: several columns of the SELECT have this name.',
                 span=context.resolution.span_of_node(item),
@@ -222,7 +226,7 @@ class SelectAliases:
         """Return the ordinal of the selected expression that equals the resolved expression; None if there is none."""
         if isinstance(item, (exp.Literal, exp.Null, exp.Boolean)):
             return None
-        for index, expression in enumerate(self.expressions, start=1):
+        for index, expression in enumerate(self.select_expressions, start=1):
             if isinstance(expression, exp.Alias) and expression.this == item:
                 return exp.Literal.number(index)
         return None
@@ -265,8 +269,8 @@ def _resolve_group_key(item: exp.Expr, context: NameContext, aliases: SelectAlia
 
 def _replace_ordinal(ordinal: exp.Expr, aliases: SelectAliases) -> exp.Expr:
     number = int(ordinal.this)
-    if 1 <= number <= len(aliases.expressions):
-        copy: exp.Expr = copy_tree(aliases.expressions[number - 1].unalias())
+    if 1 <= number <= len(aliases.select_expressions):
+        copy: exp.Expr = copy_tree(aliases.select_expressions[number - 1].unalias())
         return copy
     return ordinal
 

@@ -19,7 +19,7 @@ from cordwood.sql.diagnostics import copy_source_position
 from cordwood.sql.nodes import NOW_SLOT_NAME, event_elements_node, is_event_path, parameter_node, replace_node, set_type
 from cordwood.sql.resolve import names as of_names
 from cordwood.sql.resolve.names import CteScope, NameResolution
-from cordwood.sql.scope import Field, Lineage, Relation, Scope, lineage_of
+from cordwood.sql.scope import Lineage, NamedExpression, Relation, Scope, lineage_of
 
 
 class NameContext(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class NameContext(msgspec.Struct, frozen=True):
     resolution: NameResolution
     ctes: CteScope
     scope: Scope
-    aliases: Mapping[str, exp.Expr] = msgspec.field(default_factory=dict)
+    select_aliases: Mapping[str, exp.Expr] = msgspec.field(default_factory=dict)
 
 
 def resolve_expression(node: exp.Expr, context: NameContext) -> None:
@@ -60,8 +60,10 @@ class _ExpressionResolver(msgspec.Struct):
     def visit_query(self, node: exp.Expr) -> None:
         context = self.context
         scope = context.scope
-        if context.aliases:
-            fields = {name: Field(name, value, lineage_of(value)) for name, value in context.aliases.items()}
+        if context.select_aliases:
+            fields = {
+                name: NamedExpression(name, value, lineage_of(value)) for name, value in context.select_aliases.items()
+            }
             scope = Scope(parent=scope, relations=[Relation("", fields)])
         context.resolution.resolve_query(context.resolution, node, context.ctes, scope)
         if isinstance(node.parent, exp.Array):
@@ -88,7 +90,7 @@ class _ExpressionResolver(msgspec.Struct):
 
     def _resolve_alias(self, parts: list[exp.Identifier]) -> exp.Expr | None:
         """Resolve a select alias, which takes precedence over a column except inside aggregates."""
-        aliased = self.context.aliases.get(parts[0].name.lower())
+        aliased = self.context.select_aliases.get(parts[0].name.lower())
         if aliased is None or (self.aggregate_depth and self.context.scope.find_columns(parts[0].name)):
             return None
         return of_names.access_fields(self.context.resolution, _copy_as_operand(aliased), parts[1:])
@@ -339,7 +341,7 @@ def constant_relation(alias: str, columns: dict[str, exp.Expr]) -> Relation:
     return Relation(
         alias,
         {
-            name.lower(): Field(name, _copy_as_folded_constant(value), lineage_of(value))
+            name.lower(): NamedExpression(name, _copy_as_folded_constant(value), lineage_of(value))
             for name, value in columns.items()
         },
     )

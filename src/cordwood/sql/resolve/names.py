@@ -25,7 +25,16 @@ from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.diagnostics import span_of
 from cordwood.sql.nodes import PATH_KINDS_METADATA_KEY, WHOLE_EXTRAS_METADATA_KEY, event_path_node, path_root_and_steps
 from cordwood.sql.record_shapes import RecordingShapeReader, join_lineages
-from cordwood.sql.scope import NO_LINEAGE, Field, Lineage, Relation, Scope, ValueOrigin, copy_value, lineage_of
+from cordwood.sql.scope import (
+    NO_LINEAGE,
+    Lineage,
+    NamedExpression,
+    Relation,
+    Scope,
+    ValueOrigin,
+    copy_value,
+    lineage_of,
+)
 from cordwood.sql.stages import Target
 
 
@@ -74,7 +83,7 @@ class NameResolution(msgspec.Struct):
     endpoint, and `find_endpoint` resolves an endpoint that the query reads by name.
     """
 
-    text: str
+    query_text: str
     target: Target
     shape_reader: RecordingShapeReader
     parameters: Mapping[str, Parameter]
@@ -87,7 +96,7 @@ class NameResolution(msgspec.Struct):
     find_sub_query: Callable[[str], Cte | None] = lambda _name: None
     find_endpoint: Callable[[str], Cte | None] = lambda _name: None
     sub_query_names: tuple[str, ...] = ()
-    streams: dict[str, None] = msgspec.field(default_factory=dict)
+    used_streams: dict[str, None] = msgspec.field(default_factory=dict)
     used_names: set[str] = msgspec.field(default_factory=set)
 
     def unique_name(self, name: str) -> str:
@@ -100,7 +109,7 @@ class NameResolution(msgspec.Struct):
         return candidate
 
     def span_of_node(self, node: exp.Expr) -> Span | None:
-        return span_of(node, self.text)
+        return span_of(node, self.query_text)
 
     def refused_error(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
         return QueryRefused(message, hint=hint, span=self.span_of_node(node))
@@ -156,7 +165,7 @@ def _resolve_in_relation(resolution: NameResolution, parts: NameParts, relation:
         return relation.unnested_element.copy_expression() if relation.unnested_element is not None else None
     if parts[1].meta_get(WHOLE_EXTRAS_METADATA_KEY) and relation.extra_keys_object is not None:
         return relation.extra_keys_object.copy_expression()
-    column = relation.fields.get(parts[1].name.lower())
+    column = relation.columns_by_name.get(parts[1].name.lower())
     if column is not None:
         _check_unambiguous(resolution, parts[1], column)
         return access_fields(resolution, column.copy_expression(), parts[2:])
@@ -167,7 +176,7 @@ def _resolve_in_relation(resolution: NameResolution, parts: NameParts, relation:
     return None
 
 
-def _find_column(resolution: NameResolution, name: exp.Identifier, scope: Scope) -> Field | None:
+def _find_column(resolution: NameResolution, name: exp.Identifier, scope: Scope) -> NamedExpression | None:
     columns = scope.find_columns(name.name)
     if len(columns) > 1:
         raise ambiguous_name_error(resolution, name, columns)
@@ -177,7 +186,7 @@ def _find_column(resolution: NameResolution, name: exp.Identifier, scope: Scope)
 
 
 def ambiguous_name_error(
-    resolution: NameResolution, name: exp.Identifier, candidates: Sequence[tuple[Relation, Field]]
+    resolution: NameResolution, name: exp.Identifier, candidates: Sequence[tuple[Relation, NamedExpression]]
 ) -> AmbiguousName:
     owners = " and ".join(f"{relation.name}.{column.name}" for relation, column in candidates)
     return AmbiguousName(
@@ -185,7 +194,7 @@ def ambiguous_name_error(
     )
 
 
-def _check_unambiguous(resolution: NameResolution, name: exp.Identifier, column: Field) -> None:
+def _check_unambiguous(resolution: NameResolution, name: exp.Identifier, column: NamedExpression) -> None:
     if column.has_duplicate_name:
         raise AmbiguousName(
             f'"{name.name}" is ambiguous: several columns have this name.',
@@ -198,21 +207,21 @@ def _row_struct(resolution: NameResolution, relation: Relation) -> exp.Expr:
     """Return a table's row as a struct, which is the value of a table's alias that is used as an expression."""
     fields = [
         exp.PropertyEQ(this=exp.to_identifier(column.name, quoted=True), expression=column.copy_expression())
-        for column in (*relation.fields.values(), *extra_key_fields(resolution, relation))
+        for column in (*relation.columns_by_name.values(), *extra_key_fields(resolution, relation))
     ]
     return exp.Struct(expressions=fields)
 
 
-def extra_key_fields(resolution: NameResolution, relation: Relation) -> Iterator[Field]:
+def extra_key_fields(resolution: NameResolution, relation: Relation) -> Iterator[NamedExpression]:
     """Yield as fields the known keys of a stream's events that are not columns of the stream's table."""
     if relation.extra_keys_object is None:
         return
     for name in resolution.shape_reader.keys(relation.extra_keys_object.lineage):
-        if name.lower() not in relation.fields:
+        if name.lower() not in relation.columns_by_name:
             value = access_fields(
                 resolution, relation.extra_keys_object.copy_expression(), [exp.to_identifier(name, quoted=True)]
             )
-            yield Field(name, value, lineage_of(value))
+            yield NamedExpression(name, value, lineage_of(value))
 
 
 def _resolve_record_field(resolution: NameResolution, parts: NameParts, scope: Scope) -> exp.Expr | None:
@@ -249,7 +258,7 @@ def _resolve_as_unseen_key(resolution: NameResolution, parts: NameParts, scope: 
     return None
 
 
-def _record_accepting_any_key(resolution: NameResolution, relation: Relation) -> Field | None:
+def _record_accepting_any_key(resolution: NameResolution, relation: Relation) -> NamedExpression | None:
     record = relation.unnested_element
     if (
         record is not None
@@ -358,14 +367,14 @@ def _find_similar_path(resolution: NameResolution, name: str, scope: Scope | Non
     origins: set[ValueOrigin] = set()
     while scope is not None:
         for relation in scope.relations:
-            origins.update(*(column.lineage.origins for column in relation.fields.values()))
+            origins.update(*(column.lineage.origins for column in relation.columns_by_name.values()))
         scope = scope.parent
     candidates = (ValueOrigin(origin.stream, (*origin.path, name)) for origin in sorted(origins, key=str))
     return next((similar for similar in map(resolution.shape_reader.most_similar_path, candidates) if similar), None)
 
 
 def _unknown_column_error(resolution: NameResolution, part: exp.Identifier, relation: Relation) -> UnknownNameInQuery:
-    names = [column.name for column in relation.fields.values()]
+    names = [column.name for column in relation.columns_by_name.values()]
     return UnknownNameInQuery(
         f'"{relation.name}" has no column "{part.name}".',
         hint=_similar_names_hint(part.name, names),
@@ -384,7 +393,7 @@ def visible_names(resolution: NameResolution, scope: Scope | None) -> list[str]:
     names: dict[str, None] = {}
     while scope is not None:
         for relation in scope.relations:
-            names.update(dict.fromkeys(column.name for column in relation.fields.values()))
+            names.update(dict.fromkeys(column.name for column in relation.columns_by_name.values()))
             if not relation.name.startswith(_GENERATED_ALIASES):
                 names[relation.name] = None
             record = relation.unnested_element or relation.extra_keys_object

@@ -10,7 +10,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import AmbiguousName, CompilationTimeout, PlanTooLarge, QueryRefused
-from cordwood.model.event import Shape
+from cordwood.model.event import EventShape
 from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.nodes import add_condition
 from cordwood.sql.program import EndpointProgram
@@ -29,7 +29,7 @@ from cordwood.sql.resolve.expressions import NameContext, constant_query_columns
 from cordwood.sql.resolve.names import Cte, CteScope, NameResolution, OutputColumn
 from cordwood.sql.resolve.sources import resolve_from_clause
 from cordwood.sql.resolve.tables import make_names_unique, strip_select_as_kind
-from cordwood.sql.scope import Field, Lineage, Relation, Scope
+from cordwood.sql.scope import Lineage, NamedExpression, Relation, Scope
 from cordwood.sql.stages import AdmittedTree, LoweredQuery, ResolvedQuery, StreamTable, Target, table_named_as_stream
 from cordwood.sql.tree_printer import PrintedTree
 
@@ -108,7 +108,7 @@ def _mark_cte_for_inlining(cte: exp.Expr) -> None:
         cte.set("materialized", False)  # noqa: FBT003 - an argument of the node
 
 
-def resolve_saved_query(program: EndpointProgram, target: Target, shapes: Mapping[str, Shape]) -> ResolvedQuery:
+def resolve_saved_query(program: EndpointProgram, target: Target, shapes: Mapping[str, EventShape]) -> ResolvedQuery:
     resolution, sub_queries = _create_resolution(program, target, shapes)
     tree = copy_tree(program.final_query)
     strip_select_as_kind(tree)
@@ -117,10 +117,10 @@ def resolve_saved_query(program: EndpointProgram, target: Target, shapes: Mappin
 
 
 def resolve_sandbox_query(
-    program: EndpointProgram, admitted: AdmittedTree, target: Target, shapes: Mapping[str, Shape]
+    program: EndpointProgram, admitted: AdmittedTree, target: Target, shapes: Mapping[str, EventShape]
 ) -> ResolvedQuery:
     resolution, sub_queries = _create_resolution(program, target, shapes)
-    sandbox = msgspec.structs.replace(resolution, text=admitted.text, may_read_streams=False)
+    sandbox = msgspec.structs.replace(resolution, query_text=admitted.query_text, may_read_streams=False)
     strip_select_as_kind(admitted.tree)
     _resolve_query(sandbox, admitted.tree, CteScope(), None)
     return _finish_resolution(sandbox, sub_queries, admitted.tree)
@@ -128,12 +128,12 @@ def resolve_sandbox_query(
 
 def resolve_standalone_query(admitted: AdmittedTree, target: Target) -> ResolvedQuery:
     resolution = NameResolution(
-        admitted.text, target, RecordingShapeReader({}), {}, _resolve_query, keeps_time_functions=True
+        admitted.query_text, target, RecordingShapeReader({}), {}, _resolve_query, keeps_time_functions=True
     )
     strip_select_as_kind(admitted.tree)
     _resolve_query(resolution, admitted.tree, CteScope(), None)
     remove_sub_query_order_by(admitted.tree)
-    return ResolvedQuery(admitted.tree, admitted.text)
+    return ResolvedQuery(admitted.tree, admitted.query_text)
 
 
 def check_endpoint(program: EndpointProgram, streams: Collection[str] | None) -> None:
@@ -146,7 +146,7 @@ def check_endpoint(program: EndpointProgram, streams: Collection[str] | None) ->
 
 
 def _create_resolution(
-    program: EndpointProgram, target: Target, shapes: Mapping[str, Shape]
+    program: EndpointProgram, target: Target, shapes: Mapping[str, EventShape]
 ) -> tuple[NameResolution, _SubQueryResolver]:
     resolution = NameResolution(
         program.endpoint.sql,
@@ -169,7 +169,10 @@ def _resolution_of_included_endpoint(
     resolution of the query.
     """
     inner = msgspec.structs.replace(
-        resolution, text=program.endpoint.sql, parameters=program.parameters, sub_query_names=program.sub_query_names
+        resolution,
+        query_text=program.endpoint.sql,
+        parameters=program.parameters,
+        sub_query_names=program.sub_query_names,
     )
     return inner, _attach_sub_queries(inner, program)
 
@@ -198,13 +201,13 @@ def _finish_resolution(resolution: NameResolution, sub_queries: _SubQueryResolve
     remove_sub_query_order_by(tree)
     return ResolvedQuery(
         tree,
-        resolution.text,
+        resolution.query_text,
         sub_queries=sub_queries.sub_query_names(),
         unseen_paths=tuple(
             path if suggestion is None else f"{path}; did you mean {suggestion}?"
             for path, suggestion in resolution.shape_reader.unseen_paths.items()
         ),
-        streams=tuple(resolution.streams),
+        streams=tuple(resolution.used_streams),
         shape_lookups=resolution.shape_reader.shape_lookups,
     )
 
@@ -220,7 +223,7 @@ class _CheckOnlyTarget:
     def lower(self, resolved: ResolvedQuery) -> LoweredQuery:
         return LoweredQuery(resolved.tree, resolved)
 
-    def print(self, tree: exp.Expr) -> PrintedTree:
+    def print_lowered_tree(self, tree: exp.Expr) -> PrintedTree:
         return PrintedTree((tree.sql("bigquery"),))
 
 
@@ -477,7 +480,7 @@ def _column_or_null(name: str | None, alias: exp.Expr) -> exp.Expr:
 def _set_operation_order_scope(outputs: list[OutputColumn], parent: Scope | None) -> Scope:
     """Return the scope of a set operation's ORDER BY, which refers to the operation's columns by unqualified names."""
     fields = {
-        output.name.lower(): Field(
+        output.name.lower(): NamedExpression(
             output.name, exp.Column(this=exp.to_identifier(output.name, quoted=True)), output.lineage
         )
         for output in outputs
@@ -539,7 +542,7 @@ def _resolve_cte(
     if recursive and isinstance(cte.this, exp.SetOperation):
         ctes = ctes.with_cte(cte.alias, Cte(name, _recursive_cte_outputs(resolution, cte.this, ctes, parent)))
     outputs = make_names_unique(cte.this, resolution.resolve_query(resolution, cte.this, ctes, parent))
-    if not recursive and name.lower() in map(str.lower, resolution.streams):
+    if not recursive and name.lower() in map(str.lower, resolution.used_streams):
         # The query also reads a stream with this name. Rename the sub-query, because an engine could otherwise read the
         # sub-query in place of the stream.
         name = resolution.unique_name(cte.alias)

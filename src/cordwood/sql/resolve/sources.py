@@ -22,7 +22,7 @@ from cordwood.sql.resolve.expressions import (
     strip_empty_array_default,
 )
 from cordwood.sql.resolve.names import UNNEST_ALIAS, CteScope, NameResolution, ambiguous_name_error, unknown_name_error
-from cordwood.sql.scope import Field, Lineage, MergedColumn, Relation, Scope, copy_value, lineage_of
+from cordwood.sql.scope import Lineage, MergedColumn, NamedExpression, Relation, Scope, copy_value, lineage_of
 
 
 class _FromResolver(msgspec.Struct):
@@ -211,7 +211,7 @@ def _merge_columns(left: MergedColumn, right: MergedColumn, side: str, first_rel
     column = right.column if side == _RIGHT_JOIN_SIDE else left.column
     if side == _FULL_JOIN_SIDE:
         merged_value = exp.Coalesce(this=left.column.copy_expression(), expressions=[right.column.copy_expression()])
-        column = Field(left.column.name, merged_value, left.column.lineage)
+        column = NamedExpression(left.column.name, merged_value, left.column.lineage)
     return MergedColumn(column, left.merged_relation_names | right.merged_relation_names, first_relation)
 
 
@@ -344,14 +344,14 @@ def _unnests_only_objects(reader: _FromResolver, value: exp.Expr, join: exp.Expr
 def _resolve_object_unnest(reader: _FromResolver, unnest: exp.Expr, value: exp.Expr, join: exp.Expr) -> None:
     name = _unnest_alias(reader.resolution, unnest)
     lineage = lineage_of(value)
-    record = Field(name, copy_value(value), lineage)
+    record = NamedExpression(name, copy_value(value), lineage)
     relation = Relation(name, unnested_element=record)
     is_left = join.args.get("side") == "LEFT"
     offset = unnest.args.get("offset")
     if isinstance(offset, exp.Identifier):
         zero: exp.Expr = exp.Literal.number(0)
         offset_value = exp.If(this=object_test_node(copy_value(value)), true=zero) if is_left else zero
-        relation.fields[offset.name.lower()] = Field(offset.name, offset_value)
+        relation.columns_by_name[offset.name.lower()] = NamedExpression(offset.name, offset_value)
     reader.scope.relations.append(relation)
     if not is_left:
         reader.filters_replacing_joins[:] = [
@@ -387,10 +387,10 @@ def _unnest_relation(reader: _FromResolver, unnest: exp.Expr) -> Relation:
     replace_event_value_by_elements(reader.resolution, unnest.expressions[0])
     element = lineage_of(unnest.expressions[0]).element or Lineage()
     name = _unnest_alias(reader.resolution, unnest)
-    relation = Relation(name, unnested_element=Field(name, _quoted_column(name, name), element))
+    relation = Relation(name, unnested_element=NamedExpression(name, _quoted_column(name, name), element))
     offset = unnest.args.get("offset")
     if isinstance(offset, exp.Identifier):
-        relation.fields[offset.name.lower()] = Field(offset.name, _quoted_column(offset.name, name))
+        relation.columns_by_name[offset.name.lower()] = NamedExpression(offset.name, _quoted_column(offset.name, name))
         unnest.set("offset", exp.to_identifier(offset.name, quoted=True))
     quoted = exp.to_identifier(name, quoted=True)
     unnest.set("alias", exp.TableAlias(this=quoted, columns=[copy_tree(quoted)]))

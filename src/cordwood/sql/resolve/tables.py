@@ -19,7 +19,7 @@ from cordwood.sql.record_shapes import join_lineages
 from cordwood.sql.resolve import names as of_names
 from cordwood.sql.resolve.expressions import NameContext, resolve_expression
 from cordwood.sql.resolve.names import Cte, CteScope, NameResolution, OutputColumn
-from cordwood.sql.scope import NO_LINEAGE, Field, Lineage, Relation, Scope, ValueOrigin, lineage_of
+from cordwood.sql.scope import NO_LINEAGE, Lineage, NamedExpression, Relation, Scope, ValueOrigin, lineage_of
 
 
 def is_relation_in_scope(scope: Scope | None, name: str) -> bool:
@@ -195,10 +195,10 @@ def strip_select_as_kind(query: exp.Expr) -> bool:
 
 
 def _derived_relation(alias: str, outputs: list[OutputColumn], *, is_value: bool = False) -> Relation:
-    fields: dict[str, Field] = {}
+    fields: dict[str, NamedExpression] = {}
     for position, output in enumerate(outputs):
         lower = output.name.lower()
-        field = Field(output.name, _quoted_column(alias, output.name_in_tree or output.name), output.lineage)
+        field = NamedExpression(output.name, _quoted_column(alias, output.name_in_tree or output.name), output.lineage)
         if lower in fields:
             fields[lower] = msgspec.structs.replace(fields[lower], has_duplicate_name=True)
             lower = f"{lower}\0{position}"
@@ -207,7 +207,7 @@ def _derived_relation(alias: str, outputs: list[OutputColumn], *, is_value: bool
         fields[lower] = field
     if is_value and len(fields) == 1:
         value = next(iter(fields.values()))
-        return Relation(alias, unnested_element=Field(alias, value.value, value.lineage))
+        return Relation(alias, unnested_element=NamedExpression(alias, value.value, value.lineage))
     return Relation(alias, fields)
 
 
@@ -260,26 +260,33 @@ def _resolve_stream_reference(resolution: NameResolution, scope: Scope, table: e
     """Add a stream to the scope. Names refer to columns of its table, or otherwise to top-level keys of its events."""
     stream_table = resolution.target.stream_table(stream)
     alias = table.alias or stream.rpartition(".")[2]
-    fields = {name.lower(): _physical_column(stream, alias, name, kind) for name, kind in stream_table.columns.items()}
+    fields = {
+        name.lower(): _physical_column(stream, alias, name, kind) for name, kind in stream_table.kind_by_column.items()
+    }
     extra_keys = _quoted_column(alias, stream_table.extras_column)
     set_type(extra_keys, exp.DType.VARIANT)
     whole_event = Lineage(origins=frozenset({ValueOrigin(stream, ())}))
     qualified_name = "" if table.alias else stream
     scope.relations.append(
-        Relation(alias, fields, extra_keys_object=Field(alias, extra_keys, whole_event), qualified_name=qualified_name)
+        Relation(
+            alias,
+            fields,
+            extra_keys_object=NamedExpression(alias, extra_keys, whole_event),
+            qualified_name=qualified_name,
+        )
     )
-    table.set("this", exp.to_identifier(stream_table.table, quoted=True))
+    table.set("this", exp.to_identifier(stream_table.table_name, quoted=True))
     table.set("db", None)
     table.set("catalog", None)
     table.meta["stream"] = stream
     set_source_alias(table, alias)
-    resolution.streams[stream] = None
+    resolution.used_streams[stream] = None
 
 
-def _physical_column(stream: str, alias: str, name: str, kind: Kind) -> Field:
+def _physical_column(stream: str, alias: str, name: str, kind: Kind) -> NamedExpression:
     column = set_type(_quoted_column(alias, name), SQLGLOT_TYPE_BY_KIND[kind])
     lineage = Lineage(origins=frozenset({ValueOrigin(stream, (name,))})) if kind is Kind.VARIANT else Lineage()
-    return Field(name, column, lineage)
+    return NamedExpression(name, column, lineage)
 
 
 def _quoted_column(alias: str, name: str) -> exp.Expr:
@@ -370,7 +377,7 @@ def _rewrite_pivot(pivoted: PivotInput, pivot: exp.Expr) -> exp.Select:
         for item in pivot.expressions
     ]
     used = {column.name.lower() for part in (key, *(call for _, call in calls)) for column in part.find_all(exp.Column)}
-    group_fields = [field for field in pivoted.relation.fields.values() if field.name.lower() not in used]
+    group_fields = [field for field in pivoted.relation.columns_by_name.values() if field.name.lower() not in used]
     items = [_quoted_alias(field.copy_expression(), field.name) for field in group_fields]
     for value, label in _pivot_values(pivoted.resolution, pivot):
         for prefix, call in calls:
@@ -481,14 +488,16 @@ def _rewrite_unpivot(pivoted: PivotInput, pivot: exp.Expr) -> exp.Select:
     return select
 
 
-def _fields_not_unpivoted(pivoted: PivotInput, groups: Sequence[tuple[list[Field], exp.Expr]]) -> list[Field]:
+def _fields_not_unpivoted(
+    pivoted: PivotInput, groups: Sequence[tuple[list[NamedExpression], exp.Expr]]
+) -> list[NamedExpression]:
     """Return the columns of the relation that UNPIVOT does not take into any of its groups of columns."""
     used = {field.name.lower() for columns, _ in groups for field in columns}
-    return [field for field in pivoted.relation.fields.values() if field.name.lower() not in used]
+    return [field for field in pivoted.relation.columns_by_name.values() if field.name.lower() not in used]
 
 
 def _unnest_unpivot_groups(
-    groups: Sequence[tuple[list[Field], exp.Expr]], values: Sequence[str], name: str, alias: exp.Identifier
+    groups: Sequence[tuple[list[NamedExpression], exp.Expr]], values: Sequence[str], name: str, alias: exp.Identifier
 ) -> exp.Unnest:
     """Return UNNEST of an array of structs, one for each group of columns, with the group's values and its label.
 
@@ -502,7 +511,7 @@ def _unnest_unpivot_groups(
     return exp.Unnest(expressions=[exp.Array(expressions=rows)], alias=table, offset=False)
 
 
-def _unpivot_group_columns_and_label(pivoted: PivotInput, item: exp.Expr) -> tuple[list[Field], exp.Expr]:
+def _unpivot_group_columns_and_label(pivoted: PivotInput, item: exp.Expr) -> tuple[list[NamedExpression], exp.Expr]:
     """Return the columns of a group of UNPIVOT, and the group's label."""
     columns = _tuple_parts(item.this if isinstance(item, exp.PivotAlias) else item)
     fields = [_find_relation_field(pivoted, column) for column in columns]
@@ -512,9 +521,9 @@ def _unpivot_group_columns_and_label(pivoted: PivotInput, item: exp.Expr) -> tup
     return fields, exp.Literal.string(label.name if label is not None else "_".join(field.name for field in fields))
 
 
-def _find_relation_field(pivoted: PivotInput, column: exp.Expr) -> Field:
+def _find_relation_field(pivoted: PivotInput, column: exp.Expr) -> NamedExpression:
     name = column.this if isinstance(column, exp.Column) else column
-    field = pivoted.relation.fields.get(name.name.lower()) if isinstance(name, exp.Identifier) else None
+    field = pivoted.relation.columns_by_name.get(name.name.lower()) if isinstance(name, exp.Identifier) else None
     if field is None or column.args.get("table") is not None:
         identifier = name if isinstance(name, exp.Identifier) else exp.to_identifier(column.sql("bigquery"))
         raise of_names.unknown_name_error(pivoted.resolution, [identifier], pivoted.context.scope)

@@ -96,7 +96,7 @@ class CastRules(msgspec.Struct, frozen=True):
 
     common_sql: CommonSql
     time_printer: TimePrinter
-    casters: CastersByKinds
+    casters_by_kinds: CastersByKinds
     cast_directly: Callable[[exp.Expr, exp.Expr, Kind], exp.Expr]
     text_to_time: Callable[[exp.Expr, exp.Expr, Kind], exp.Expr]
     cast_to_composite: Callable[[exp.Expr, exp.Expr, Datatype], exp.Expr]
@@ -124,7 +124,7 @@ class CastRules(msgspec.Struct, frozen=True):
             return self.common_sql.typed_null(to)
         if to.kind in (Kind.ARRAY, Kind.STRUCT):
             return self.cast_to_composite(node, value, to)
-        caster = self.casters.get((source, to.kind)) if source else None
+        caster = self.casters_by_kinds.get((source, to.kind)) if source else None
         if isinstance(caster, str):
             return (
                 self.common_sql.fill_fallible_template(node, caster, value)

@@ -148,10 +148,10 @@ def _parse_format(node: exp.Expr, format_string: str) -> Iterator[str | FormatFi
             return
         yield part if isinstance(part, str) else _make_field(node, part, arguments)
     if next(arguments, None) is not None:
-        _refuse(node, "FORMAT has more arguments than there are specifiers in its format.")
+        _raise_bad_value(node, "FORMAT has more arguments than there are specifiers in its format.")
 
 
-def _refuse(node: exp.Expr, message: str, hint: str | None = None) -> NoReturn:
+def _raise_bad_value(node: exp.Expr, message: str, hint: str | None = None) -> NoReturn:
     raise BadQueryValue(message, hint=hint, span=span_of_node_or_descendant(node))
 
 
@@ -173,11 +173,13 @@ def _next_argument(node: exp.Expr, letter: str, arguments: Iterator[exp.Expr]) -
     """Return the next argument of FORMAT; raise BadQueryValue if there is none, or if its type does not fit."""
     argument = next(arguments, None)
     if argument is None:
-        _refuse(node, f"FORMAT has too few arguments: there is none for %{letter}.")
+        _raise_bad_value(node, f"FORMAT has too few arguments: there is none for %{letter}.")
     kinds, kind = _ACCEPTED_KINDS_BY_LETTER.get(letter), kind_of(argument)
     if kinds and kind not in (None, Kind.VARIANT, *kinds):
         hint = "Write %t for a value of any type." if letter == "s" else None
-        _refuse(node, f"%{letter} of FORMAT takes {_join_kind_names(kinds)}, but its argument is {kind}.", hint)
+        _raise_bad_value(
+            node, f"%{letter} of FORMAT takes {_join_kind_names(kinds)}, but its argument is {kind}.", hint
+        )
     return argument
 
 
@@ -228,9 +230,9 @@ class FormatSql(Protocol):
     escaped_quotes: Sequence[str]
 
     def concatenate(self, parts: Sequence[exp.Expr]) -> exp.Expr: ...
-    def printf(self, node: exp.Expr, field: FormatField, letter: str, value: exp.Expr) -> exp.Expr: ...
+    def format_with_printf(self, node: exp.Expr, field: FormatField, letter: str, value: exp.Expr) -> exp.Expr: ...
 
-    def pad(self, node: exp.Expr, field: FormatField, value: exp.Expr) -> exp.Expr:
+    def pad_to_width(self, node: exp.Expr, field: FormatField, value: exp.Expr) -> exp.Expr:
         """Pad a text to the specifier's width; for specifiers of texts, also cut the text to the precision."""
         ...
 
@@ -274,7 +276,7 @@ class FormatRules(msgspec.Struct, frozen=True):
     """The lowering rule of FORMAT for one engine."""
 
     common_sql: CommonSql
-    sql: FormatSql
+    engine_sql: FormatSql
     cast_to: ExplicitCast
     json_printer: JsonPrinter
 
@@ -285,7 +287,7 @@ class FormatRules(msgspec.Struct, frozen=True):
         if format_text is None:
             raise_unsupported(node, "FORMAT with a format that is not a literal")
         parts = list(self._translate_format_parts(node, format_text))
-        return self.sql.concatenate(parts) if parts else fragment_node("''")
+        return self.engine_sql.concatenate(parts) if parts else fragment_node("''")
 
     def _translate_format_parts(self, node: exp.Expr, format_text: str) -> Iterator[exp.Expr]:
         for part in _parse_format(node, format_text):
@@ -318,7 +320,7 @@ class FormatRules(msgspec.Struct, frozen=True):
                 else self._print_float(node, field)
             )
         if letter in TEXT_CONVERSION_LETTERS:
-            return self.sql.pad(node, field, self._print_text(node, letter, field.value))
+            return self.engine_sql.pad_to_width(node, field, self._print_text(node, letter, field.value))
         return self._null_or_error(node, f"FORMAT has no specifier %{letter}.")
 
     def _print_integer(self, node: exp.Expr, field: FormatField) -> exp.Expr:
@@ -330,56 +332,60 @@ class FormatRules(msgspec.Struct, frozen=True):
                 words.fail_if_sql(node, "@a < 0", f"%{letter} of a negative number", "@a"), value
             )
         if spec.precision is None and not spec.has_digit_groups:
-            return self.sql.printf(node, field, letter, value)
-        digits = self.sql.integer_digits(spec, letter)
+            return self.engine_sql.format_with_printf(node, field, letter, value)
+        digits = self.engine_sql.integer_digits(spec, letter)
         if spec.has_digit_groups:
             digits = self._insert_digit_separators(digits, *_DIGIT_GROUPING_BY_LETTER[letter])
         counts = (
             []
             if field.star_precision is None
-            else [self.sql.integer_precision_from_argument(node, field.star_precision)]
+            else [self.engine_sql.integer_precision_from_argument(node, field.star_precision)]
         )
         return self._compose_number(node, field, digits, value, *counts)
 
     def _insert_digit_separators(self, digits: str, size: int, mark: str) -> str:
         """Return SQL that inserts `mark` between groups of `size` digits, counted from the last digit."""
         marked = self.common_sql.replace_all(f"reverse({digits})", f"({'.' * size})", f"\\1{mark}")
-        return self.sql.strip_leading_character(f"reverse({marked})", mark)
+        return self.engine_sql.strip_leading_character(f"reverse({marked})", mark)
 
     def _compose_number(
         self, node: exp.Expr, field: FormatField, digits: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()
     ) -> exp.Expr:
         """Return the text of the number @a: its sign or prefix, zeros and digits, padded with blanks to the width."""
         words, spec = self.common_sql, field.spec
-        sign = words.conditional("@a < 0", "'-'", f"'{spec.positive_sign}'")
+        sign = words.case_when("@a < 0", "'-'", f"'{spec.positive_sign}'")
         if spec.conversion_letter in _HEX_AND_OCTAL_LETTERS:
             has_prefix = spec.has_alternate_form and spec.conversion_letter != "o"
-            sign = words.conditional("@a = 0", "''", f"'0{spec.conversion_letter}'") if has_prefix else "''"
+            sign = words.case_when("@a = 0", "''", f"'0{spec.conversion_letter}'") if has_prefix else "''"
         if not spec.is_zero_padded:
-            return self.sql.pad(node, field, words.fill_template(words.concat(sign, digits), *parts, texts=texts))
+            return self.engine_sql.pad_to_width(
+                node, field, words.fill_template(words.concat(sign, digits), *parts, texts=texts)
+            )
         if spec.width == "*":
             raise_unsupported(node, UNSUPPORTED_ZERO_PADDING_SUBJECT)
-        zeros = self.sql.padding_zeros(int(spec.width or 0), sign, digits)
+        zeros = self.engine_sql.padding_zeros(int(spec.width or 0), sign, digits)
         return words.fill_template(words.concat(sign, zeros, digits), *parts, texts=texts)
 
     def _print_float(self, node: exp.Expr, field: FormatField) -> exp.Expr:
         words, spec = self.common_sql, field.spec
         value = fragment_node(words.as_float("{0}"), words.convert_implicitly(field.value, Kind.FLOAT64))
-        if self.sql.is_flag_unsupported(spec):
+        if self.engine_sql.is_flag_unsupported(spec):
             if field.star_precision is not None:
                 raise_unsupported(node, "A precision in FORMAT that is not a literal, beside such flags,")
-            digits = self.sql.fraction_digits(spec)
+            digits = self.engine_sql.fraction_digits(spec)
             digits = self._group_digits_by_thousands(digits) if spec.has_digit_groups else digits
             return self._compose_number(node, field, digits, value, texts=[string_literal_node(spec.number_specifier)])
-        padded = self.sql.printf(node, field, spec.conversion_letter, value)
+        padded = self.engine_sql.format_with_printf(node, field, spec.conversion_letter, value)
         if not spec.is_zero_padded:
             return padded
         counts = [None if count is None else copy_tree(count) for count in (field.star_width, field.star_precision)]
         unpadded_field = msgspec.structs.replace(
             field, spec=spec.without_zero_padding, star_width=counts[0], star_precision=counts[1]
         )
-        without_zeros = self.sql.printf(node, unpadded_field, spec.conversion_letter, copy_tree(value))
-        template = words.conditional(words.is_finite("{0}"), "{1}", "{2}")
+        without_zeros = self.engine_sql.format_with_printf(
+            node, unpadded_field, spec.conversion_letter, copy_tree(value)
+        )
+        template = words.case_when(words.is_finite("{0}"), "{1}", "{2}")
         return fragment_node(template, copy_tree(value), padded, without_zeros)
 
     def _print_exact_number(self, node: exp.Expr, field: FormatField, kind: Kind) -> exp.Expr:
@@ -388,8 +394,8 @@ class FormatRules(msgspec.Struct, frozen=True):
         if field.star_precision is not None:
             raise_unsupported(node, f"A precision of {kind} in FORMAT that is not a literal")
         decimals = int(spec.precision or 6)
-        kept_decimals = min(decimals, self.sql.decimal_places[kind])
-        digits = self.sql.exact_numeric_digits(kept_decimals, with_point=spec.has_alternate_form)
+        kept_decimals = min(decimals, self.engine_sql.decimal_places[kind])
+        digits = self.engine_sql.exact_numeric_digits(kept_decimals, with_point=spec.has_alternate_form)
         if decimals > kept_decimals:
             digits = self.common_sql.concat(digits, f"repeat('0', {decimals - kept_decimals})")
         digits = self._group_digits_by_thousands(digits) if spec.has_digit_groups else digits
@@ -409,8 +415,8 @@ class FormatRules(msgspec.Struct, frozen=True):
             return self.cast_to(node, value, STRING) if kind_of(value) is not Kind.STRING else value
         if letter in "pP":
             json_value = self.json_printer.print_value(value, datatype_of(value))
-            text = json_value if letter == "p" else self.sql.indent_json(node, json_value)
-            return fragment_node(words.conditional(words.is_not_null("{0}"), "{1}"), copy_tree(value), text)
+            text = json_value if letter == "p" else self.engine_sql.indent_json(node, json_value)
+            return fragment_node(words.case_when(words.is_not_null("{0}"), "{1}"), copy_tree(value), text)
         render = self._print_literal if letter == "T" else self._print_readable
         return fragment_node(words.coalesce("{0}", "'NULL'"), render(value, datatype_of(value), depth=0))
 
@@ -419,7 +425,9 @@ class FormatRules(msgspec.Struct, frozen=True):
         if datatype is not None and datatype.kind in (Kind.ARRAY, Kind.STRUCT):
             return self._print_nested(value, datatype, depth, typed=False)
         if datatype is not None and datatype.kind is Kind.BYTES:
-            return self.sql.fill_template_unless_null(self.sql.escape_bytes(*self.sql.escaped_quotes), value)
+            return self.engine_sql.fill_template_unless_null(
+                self.engine_sql.escape_bytes(*self.engine_sql.escaped_quotes), value
+            )
         return (
             self._append_fraction_to_whole_float(self.cast_to(value, value, STRING), datatype)
             if datatype != STRING
@@ -433,13 +441,13 @@ class FormatRules(msgspec.Struct, frozen=True):
             return fragment_node(words.as_text("{0}"), value)
         if datatype.kind in (Kind.ARRAY, Kind.STRUCT):
             return self._print_nested(value, datatype, depth, typed=True)
-        if datatype.kind in self.sql.literal_templates:
-            return self.sql.fill_template_unless_null(self.sql.literal_templates[datatype.kind], value)
+        if datatype.kind in self.engine_sql.literal_templates:
+            return self.engine_sql.fill_template_unless_null(self.engine_sql.literal_templates[datatype.kind], value)
         text = self._append_fraction_to_whole_float(self.cast_to(value, value, STRING), datatype)
         if datatype.kind is Kind.FLOAT64:
             # NaN and the infinities have no literal form, so they are printed as casts of texts.
             cast = words.concat("'CAST(\"'", "@a", "'\" AS FLOAT64)'")
-            return words.fill_template(words.conditional("@a IN ('nan', 'inf', '-inf')", cast, "@a"), text)
+            return words.fill_template(words.case_when("@a IN ('nan', 'inf', '-inf')", cast, "@a"), text)
         if datatype.kind is Kind.INTERVAL:
             return fragment_node(words.concat("'INTERVAL \"'", "{0}", "'\" YEAR TO SECOND'"), text)
         if datatype.kind in (*DATE_AND_TIME_KINDS, *EXACT_NUMERIC_KINDS):
@@ -452,7 +460,7 @@ class FormatRules(msgspec.Struct, frozen=True):
             return text
         words = self.common_sql
         return words.fill_template(
-            words.conditional(words.full_match("@a", "-?[0-9]+"), words.concat("@a", "'.0'"), "@a"), text
+            words.case_when(words.full_match("@a", "-?[0-9]+"), words.concat("@a", "'.0'"), "@a"), text
         )
 
     def _print_nested(self, value: exp.Expr, datatype: Datatype, depth: int, *, typed: bool) -> exp.Expr:
@@ -468,7 +476,7 @@ class FormatRules(msgspec.Struct, frozen=True):
         texts = [words.coalesce(f"{{{index}}}", "'NULL'") for index in range(1, len(parts) + 1)]
         separated = [piece for text in texts for piece in ("', '", text)][1:]
         opening = "'STRUCT('" if typed and len(parts) == 1 else "'('"
-        body = words.conditional(words.is_null(name), "NULL", words.concat(opening, *separated, "')'"))
+        body = words.case_when(words.is_null(name), "NULL", words.concat(opening, *separated, "')'"))
         return fragment_node(words.let_binding("{0}", name, body), value, *parts)
 
     def rules(self) -> RuleSet:

@@ -102,7 +102,7 @@ def _argument_reader(key: str, kind: Kind | None = None, default: exp.Expr | Non
     A missing argument is replaced by `default`; without a default, the call is refused.
     """
 
-    def read(words: CommonSql, node: exp.Expr) -> exp.Expr:
+    def read_argument(words: CommonSql, node: exp.Expr) -> exp.Expr:
         value = node.args.get(key)
         if not isinstance(value, exp.Expr):
             return (
@@ -112,17 +112,17 @@ def _argument_reader(key: str, kind: Kind | None = None, default: exp.Expr | Non
             )
         return value if kind is None else words.convert_implicitly(value, kind)
 
-    return read
+    return read_argument
 
 
 def _event_value_argument_reader(inner: ArgumentReader, kind: Kind) -> ArgumentReader:
     """Return a reader of an argument that converts an event's value to `kind`, and leaves other values unchanged."""
 
-    def read(words: CommonSql, node: exp.Expr) -> exp.Expr:
+    def read_argument(words: CommonSql, node: exp.Expr) -> exp.Expr:
         value = inner(words, node)
         return words.convert_implicitly(value, kind) if kind_of(value) is Kind.VARIANT else value
 
-    return read
+    return read_argument
 
 
 def _positional_argument_reader(index: int) -> ArgumentReader:

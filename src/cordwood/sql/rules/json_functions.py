@@ -259,7 +259,7 @@ class JsonPrinter(msgspec.Struct, frozen=True):
             parts += [string_literal_node(key), value]
         body = words.concat(*(f"{{{index}}}" for index in range(1, len(parts) + 1)), "'}'") if parts else "'{}'"
         return fragment_node(
-            words.let_binding("{0}", name, words.conditional(words.is_null(name), "NULL", body)), node, *parts
+            words.let_binding("{0}", name, words.case_when(words.is_null(name), "NULL", body)), node, *parts
         )
 
     def convert_to_json(self, value: exp.Expr, *, stringifies_wide: bool = False) -> exp.Expr:

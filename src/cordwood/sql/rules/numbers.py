@@ -280,7 +280,7 @@ class NumberRules(msgspec.Struct, frozen=True):
             is_invalid, result = f"{words.is_finite('@a')} AND @a <= 0", "log10(@a)"
         else:
             is_invalid = f"{are_finite} AND (@a <= 0 OR @b <= 0 OR @b = 1)"
-            result = words.conditional(words.is_infinite("@b"), words.nan, "ln(@a) / ln(@b)")
+            result = words.case_when(words.is_infinite("@b"), words.nan, "ln(@a) / ln(@b)")
         parts = [value, base] if base is not None and "@b" in result else [value]
         checked = words.fail_if_sql(node, is_invalid, _out_of_domain_message("LOG"), result)
         return self.cast_to_exact_type(node, words.fill_template(checked, *map(self.to_float, parts)))
@@ -297,7 +297,7 @@ class NumberRules(msgspec.Struct, frozen=True):
         if kind_of(node.this) is Kind.INT64:
             return fragment_node(words.as_integer("sign({0})"), node.this)
         value = words.as_float("@a")
-        signed = words.conditional(words.is_nan(value), value, words.as_float("sign(@a)"))
+        signed = words.case_when(words.is_nan(value), value, words.as_float("sign(@a)"))
         return self.cast_to_exact_type(node, words.fill_template(signed, self.to_number(node.this)))
 
     def _translate_is_nan(self, node: exp.Expr) -> exp.Expr:
@@ -320,9 +320,9 @@ class NumberRules(msgspec.Struct, frozen=True):
             letters = [f"@{chr(97 + index)}" for index in range(len(parts))]
             chosen = f"{name}({', '.join(letters)})"
             if kind is Kind.FLOAT64:
-                chosen = words.conditional(" OR ".join(map(words.is_nan, letters)), words.nan, chosen)
+                chosen = words.case_when(" OR ".join(map(words.is_nan, letters)), words.nan, chosen)
             return words.fill_template(
-                words.conditional(" OR ".join(map(words.is_null, letters)), "NULL", chosen), *parts
+                words.case_when(" OR ".join(map(words.is_null, letters)), "NULL", chosen), *parts
             )
 
         return rule

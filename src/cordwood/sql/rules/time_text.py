@@ -330,10 +330,10 @@ class TimeParsingSql(msgspec.Struct, frozen=True):
     """
 
     parse_integer: Callable[[str], str]
-    conditional: Callable[[str, str, str], str]
+    case_when: Callable[[str, str, str], str]
     make_date: Callable[[str, str, str], str]
     add_days: Callable[[str, str], str]
-    weekday: Callable[[str], str]
+    iso_weekday_number: Callable[[str], str]
     monday_of_week: Callable[[str], str]
     name_position: Callable[[str, str], str]
     units_to_duration: Callable[[str, int], str]
@@ -352,73 +352,83 @@ class ParsedElementSql(msgspec.Struct, frozen=True):
     `templates` has, for each element in the order of the format, the template of the text that its group captures.
     """
 
-    templates: Mapping[str, str]
-    sql: TimeParsingSql
+    template_by_element: Mapping[str, str]
+    engine_sql: TimeParsingSql
 
     def number_sql(self, element: str) -> str:
-        return self.sql.parse_integer(self.templates[element])
+        return self.engine_sql.parse_integer(self.template_by_element[element])
 
     def number_sql_or_default(self, element: str, otherwise: str) -> str:
-        return self.number_sql(element) if element in self.templates else otherwise
+        return self.number_sql(element) if element in self.template_by_element else otherwise
 
     def time_of_day_duration_sql(self) -> str:
-        parts = [self._hour_duration_sql()] if self.templates.keys() & {"H", "I"} else []
+        parts = [self._hour_duration_sql()] if self.template_by_element.keys() & {"H", "I"} else []
         parts += (
-            [self.sql.units_to_duration(self.number_sql("M"), _MICROSECONDS_BY_ELEMENT["M"])]
-            if "M" in self.templates
+            [self.engine_sql.units_to_duration(self.number_sql("M"), _MICROSECONDS_BY_ELEMENT["M"])]
+            if "M" in self.template_by_element
             else []
         )
-        parts += [self.sql.seconds_to_duration(self.templates["S"])] if "S" in self.templates else []
-        return self.sql.sum_durations(parts)
+        parts += (
+            [self.engine_sql.seconds_to_duration(self.template_by_element["S"])]
+            if "S" in self.template_by_element
+            else []
+        )
+        return self.engine_sql.sum_durations(parts)
 
     def _hour_duration_sql(self) -> str:
-        if "H" in self.templates:
-            return self.sql.units_to_duration(self.number_sql("H"), _MICROSECONDS_BY_ELEMENT["H"])
+        if "H" in self.template_by_element:
+            return self.engine_sql.units_to_duration(self.number_sql("H"), _MICROSECONDS_BY_ELEMENT["H"])
         hour = f"{self.number_sql('I')} % 12"
-        if "p" in self.templates:
-            is_afternoon = f"lower({self.templates['p']}) = 'pm'"
-            hour += f" + {self.sql.conditional(is_afternoon, '12', '0')}"
-        return self.sql.units_to_duration(f"({hour})", _MICROSECONDS_BY_ELEMENT["H"])
+        if "p" in self.template_by_element:
+            is_afternoon = f"lower({self.template_by_element['p']}) = 'pm'"
+            hour += f" + {self.engine_sql.case_when(is_afternoon, '12', '0')}"
+        return self.engine_sql.units_to_duration(f"({hour})", _MICROSECONDS_BY_ELEMENT["H"])
 
     def date_sql(self) -> str:
-        if "G" in self.templates:
+        if "G" in self.template_by_element:
             return self._iso_week_date_sql()
-        if self.templates.keys() & {"U", "W"} and self.templates.keys() & {"Y", "y"}:
+        if self.template_by_element.keys() & {"U", "W"} and self.template_by_element.keys() & {"Y", "y"}:
             return self._week_date_sql()
-        if "j" in self.templates:
-            return self.sql.add_days(self.sql.make_date(self._year_sql(), "1", "1"), f"{self.number_sql('j')} - 1")
-        return self.sql.make_date(self._year_sql(), self._month_sql(), self.number_sql_or_default("d", "1"))
+        if "j" in self.template_by_element:
+            return self.engine_sql.add_days(
+                self.engine_sql.make_date(self._year_sql(), "1", "1"), f"{self.number_sql('j')} - 1"
+            )
+        return self.engine_sql.make_date(self._year_sql(), self._month_sql(), self.number_sql_or_default("d", "1"))
 
     def _year_sql(self) -> str:
         short = self.number_sql_or_default("y", "")
-        if "Y" in self.templates:
+        if "Y" in self.template_by_element:
             return self.number_sql("Y")
-        if "C" in self.templates:
+        if "C" in self.template_by_element:
             return f"({self.number_sql('C')} * 100{' + ' + short if short else ''})"
-        return f"({short} + {self.sql.conditional(f'{short} < 69', '2000', '1900')})" if short else "1970"
+        return f"({short} + {self.engine_sql.case_when(f'{short} < 69', '2000', '1900')})" if short else "1970"
 
     def _month_sql(self) -> str:
         """Return SQL for the month, from the format's last element for a month or quarter; January if there is none."""
-        last = next((element for element in reversed(list(self.templates)) if element in ("m", "b", "Q")), None)
+        last = next(
+            (element for element in reversed(list(self.template_by_element)) if element in ("m", "b", "Q")), None
+        )
         if last == "b":
-            return self.sql.name_position(_name_prefixes_sql(MONTH_NAMES), self.templates["b"])
+            return self.engine_sql.name_position(_name_prefixes_sql(MONTH_NAMES), self.template_by_element["b"])
         if last == "Q":
             return f"({self.number_sql('Q')} * 3 - 2)"
         return self.number_sql_or_default("m", "1")
 
     def _days_after_monday_sql(self, first: int) -> str:
         """Return SQL for the weekday, as the number of days after Monday; `first` if the format has no weekday."""
-        if "u" in self.templates:
+        if "u" in self.template_by_element:
             return f"({self.number_sql('u')} - 1)"
-        if "w" in self.templates:
+        if "w" in self.template_by_element:
             return f"(({self.number_sql('w')} + 6) % 7)"
-        if "a" in self.templates:
-            return f"({self.sql.name_position(_name_prefixes_sql(DAY_NAMES), self.templates['a'])} - 1)"
+        if "a" in self.template_by_element:
+            return (
+                f"({self.engine_sql.name_position(_name_prefixes_sql(DAY_NAMES), self.template_by_element['a'])} - 1)"
+            )
         return str(first)
 
     def _iso_week_date_sql(self) -> str:
-        monday = self.sql.monday_of_week(self.sql.make_date(self.number_sql("G"), "1", "4"))
-        return self.sql.add_days(
+        monday = self.engine_sql.monday_of_week(self.engine_sql.make_date(self.number_sql("G"), "1", "4"))
+        return self.engine_sql.add_days(
             monday, f"({self.number_sql_or_default('V', '1')} - 1) * 7 + {self._days_after_monday_sql(0)}"
         )
 
@@ -427,11 +437,13 @@ class ParsedElementSql(msgspec.Struct, frozen=True):
 
         Week 1 begins with the year's first Sunday (%U) or Monday (%W); the days before it are week 0.
         """
-        letter, days_before = ("U", 6) if "U" in self.templates else ("W", 0)
-        new_year = self.sql.make_date(self._year_sql(), "1", "1")
-        first = self.sql.add_days(new_year, f"(7 + {days_before} - ({self.sql.weekday(new_year)} - 1)) % 7")
+        letter, days_before = ("U", 6) if "U" in self.template_by_element else ("W", 0)
+        new_year = self.engine_sql.make_date(self._year_sql(), "1", "1")
+        first = self.engine_sql.add_days(
+            new_year, f"(7 + {days_before} - ({self.engine_sql.iso_weekday_number(new_year)} - 1)) % 7"
+        )
         day = f"(({self._days_after_monday_sql(days_before)} - {days_before} + 7) % 7)"
-        return self.sql.add_days(first, f"({self.number_sql(letter)} - 1) * 7 + {day}")
+        return self.engine_sql.add_days(first, f"({self.number_sql(letter)} - 1) * 7 + {day}")
 
 
 TimeParserBuilder = Callable[[exp.Expr, TimeFormatRegex, Kind], exp.Expr]
@@ -532,7 +544,7 @@ class TimePrinter(msgspec.Struct, frozen=True):
     """The rules of one engine for printing times as text."""
 
     common_sql: CommonSql
-    sql: TimePrinterSql
+    engine_sql: TimePrinterSql
 
     def _translate_format(self, node: exp.Expr) -> exp.Expr:
         if isinstance(node.args["format"], exp.Null):
@@ -540,12 +552,12 @@ class TimePrinter(msgspec.Struct, frozen=True):
         format_text = constant_text(node.args["format"])
         if format_text is None:
             raise_unsupported(node, "A format that is not a literal")
-        value, kind = self.sql.formatted_value_and_kind(node)
+        value, kind = self.engine_sql.formatted_value_and_kind(node)
         return self.format_time(value, kind, format_text, node.args.get("zone"))
 
     def format_time(self, value: exp.Expr, kind: Kind, format_text: str, zone: exp.Expr | None) -> exp.Expr:
         """Print a value of the type `kind` by the format; for a TIMESTAMP, in the zone."""
-        words, sql = self.common_sql, self.sql
+        words, sql = self.common_sql, self.engine_sql
         if kind is Kind.TIME:
             utc = local = sql.time_to_wall_clock(words.convert_implicitly(value, Kind.TIME))
         elif kind is Kind.TIMESTAMP:
@@ -555,34 +567,34 @@ class TimePrinter(msgspec.Struct, frozen=True):
         else:
             utc = local = words.time_to_utc_wall_clock(words.convert_implicitly(value, kind))
         elements = [self._print_element(element, text) for element, text in _split_time_format(format_text, kind)]
-        empty = words.conditional(words.is_null("@a"), "NULL", "''")
+        empty = words.case_when(words.is_null("@a"), "NULL", "''")
         template, formats = self._join_elements(elements) if elements else (empty, [])
         return words.fill_template(template, *((local, utc) if "@b" in template else (local,)), texts=formats)
 
     def _print_element(self, element: str | None, text: str) -> EngineFormat | str:
         if element is None:
             return _literal_format(text)
-        if element in self.sql.engine_letter_by_element:
-            return EngineFormat(f"%{self.sql.engine_letter_by_element[element]}")
+        if element in self.engine_sql.engine_letter_by_element:
+            return EngineFormat(f"%{self.engine_sql.engine_letter_by_element[element]}")
         digits = _fraction_digit_count(element)
         if digits is not None:
-            return self.sql.seconds_format(digits)
+            return self.engine_sql.seconds_format(digits)
         return (
-            self.sql.element_templates[element]
-            if element in self.sql.element_templates
+            self.engine_sql.element_templates[element]
+            if element in self.engine_sql.element_templates
             else _literal_format(f"%{element}")
         )
 
     def _join_elements(self, elements: Iterable[EngineFormat | str]) -> tuple[str, list[exp.Expr]]:
         """Return a template that prints the format elements of the time @a, and the formats for its placeholders."""
         parts, formats = _merge_adjacent_formats(
-            elements, lambda index: self.sql.format_call_template.format("@a", f"{{{index}}}")
+            elements, lambda index: self.engine_sql.format_call_template.format("@a", f"{{{index}}}")
         )
         return parts[0] if len(parts) == 1 else self.common_sql.concat(*parts), formats
 
     def print_as_cast(self, value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
         """Return a time as CAST prints it; a TIMESTAMP is printed with its offset from UTC."""
-        words, sql, kind = self.common_sql, self.sql, kind_of(value)
+        words, sql, kind = self.common_sql, self.engine_sql, kind_of(value)
         if kind is Kind.DATE:
             return fragment_node(words.as_text("{0}"), value)
         if kind is Kind.TIME:
@@ -593,7 +605,7 @@ class TimePrinter(msgspec.Struct, frozen=True):
             return self._print_wall_clock(
                 sql.date_and_time_format, words.timestamp_to_utc_wall_clock(value), after=("'+00'",)
             )
-        minutes = words.conditional(
+        minutes = words.case_when(
             f"{sql.offset_in_minutes_template} % 60 = 0", "''", words.concat("':'", sql.offset_minutes_part_template)
         )
         zoned = words.concat(sql.offset_sign_template, sql.offset_hours_template, minutes)
@@ -604,12 +616,15 @@ class TimePrinter(msgspec.Struct, frozen=True):
         """Return a time as a quoted JSON text, such as "2026-01-02T03:04:05Z"; only a TIMESTAMP has the Z (UTC)."""
         if kind is Kind.TIME:
             return self._print_wall_clock(
-                self.sql.time_of_day_format, self.sql.time_to_wall_clock(value), before=("'\"'",), after=("'\"'",)
+                self.engine_sql.time_of_day_format,
+                self.engine_sql.time_to_wall_clock(value),
+                before=("'\"'",),
+                after=("'\"'",),
             )
         is_timestamp = kind is Kind.TIMESTAMP
         wall = self.common_sql.timestamp_to_utc_wall_clock(value) if is_timestamp else value
         end = "'Z\"'" if is_timestamp else "'\"'"
-        return self._print_wall_clock(self.sql.iso_format, wall, before=("'\"'",), after=(end,))
+        return self._print_wall_clock(self.engine_sql.iso_format, wall, before=("'\"'",), after=(end,))
 
     def _print_wall_clock(
         self, format_text: str, *parts: exp.Expr, before: Iterable[str] = (), after: Iterable[str] = ()
@@ -619,9 +634,9 @@ class TimePrinter(msgspec.Struct, frozen=True):
         Three or six fractional digits of the second are appended, unless the fraction is zero. `before` and `after` are
         SQL texts that are added at the ends.
         """
-        clock = self.sql.format_call_template.format("@a", f"'{format_text}'")
+        clock = self.engine_sql.format_call_template.format("@a", f"'{format_text}'")
         return self.common_sql.fill_template(
-            self.common_sql.concat(*before, clock, self.sql.fraction_template_if_not_zero, *after), *parts
+            self.common_sql.concat(*before, clock, self.engine_sql.fraction_template_if_not_zero, *after), *parts
         )
 
     def print_by_cast_format(self, node: exp.Expr, value: exp.Expr, format_text: str) -> exp.Expr:
@@ -631,7 +646,9 @@ class TimePrinter(msgspec.Struct, frozen=True):
             self._print_cast_element(element, text) for element, text in _split_cast_format(node, format_text, kind)
         ]
         local = (
-            self.sql.time_to_wall_clock(value) if kind is Kind.TIME else self.common_sql.time_to_utc_wall_clock(value)
+            self.engine_sql.time_to_wall_clock(value)
+            if kind is Kind.TIME
+            else self.common_sql.time_to_utc_wall_clock(value)
         )
         template, formats = self._join_elements(elements) if elements else ("''", [])
         return self.common_sql.fill_template(template, local, texts=formats)
@@ -641,13 +658,13 @@ class TimePrinter(msgspec.Struct, frozen=True):
             return _literal_format(text)
         digits = _fraction_digit_count(element)
         if digits is not None:
-            return self.sql.fraction_template(digits)
-        case, letter = _letter_case(element, text), self.sql.engine_letter_by_element[element]
-        element_text = self.sql.format_call_template.format("@a", f"'%{letter}'")
+            return self.engine_sql.fraction_template(digits)
+        case, letter = _letter_case(element, text), self.engine_sql.engine_letter_by_element[element]
+        element_text = self.engine_sql.format_call_template.format("@a", f"'%{letter}'")
         if "." in text:
-            element_text = self.common_sql.concat(self.sql.first_letter_template.format(element_text), "'.M.'")
+            element_text = self.common_sql.concat(self.engine_sql.first_letter_template.format(element_text), "'.M.'")
         elif element == "A":
-            element_text = self.sql.pad_template.format(element_text)
+            element_text = self.engine_sql.pad_template.format(element_text)
         elif case is None:
             return EngineFormat(f"%{letter}")
         return f"{case or ''}({element_text})"

@@ -24,7 +24,7 @@ from cordwood.sql.lowering import (
     raise_unsupported,
     span_of_node_or_descendant,
 )
-from cordwood.sql.nodes import CONSTANT_VALUE_METADATA_KEY, Interval, constant_text, operation_of
+from cordwood.sql.nodes import CONSTANT_VALUE_METADATA_KEY, Interval, constant_text, operation_if_of_class
 from cordwood.sql.rules.vocabulary import CommonSql
 
 _DATE_PATTERN: Final = r"(\d{3}[1-9]|\d\d[1-9]0|\d[1-9]00|[1-9]000)-(0?[1-9]|1[0-2])-(0?[1-9]|[12]\d|3[01])"
@@ -423,7 +423,7 @@ class TimeRules(msgspec.Struct, frozen=True):
             if optional
             else fragment_node(self.default_bucket_origin)
         )
-        interval = operation_of(width, Interval)
+        interval = operation_if_of_class(width, Interval)
         by_months = interval is not None and interval.unit in VARIABLE_LENGTH_UNITS
         template = self.month_bucket_template if by_months else self.bucket_template
         wall = words.time_to_utc_wall_clock(words.convert_implicitly(value, kind))

@@ -65,7 +65,7 @@ class CommonSql(msgspec.Struct, frozen=True):
     # Returns SQL that checks a condition. If the condition is true, the SQL fails with a message or, inside SAFE,
     # yields NULL. If the condition is false or NULL, the SQL yields the given value. The message must be a constant.
     fail_if_sql: Callable[[exp.Expr, str, str, str], str]
-    conditional: ConditionalBuilder
+    case_when: ConditionalBuilder
     is_null: UnarySqlBuilder
     is_not_null: UnarySqlBuilder
     coalesce: BinarySqlBuilder

@@ -15,7 +15,7 @@ from cordwood.catalog.toml_document import numeric_id
 from cordwood.engines.engine import StreamStats
 from cordwood.errors import BadParameter, Fault, FeatureUnavailable
 from cordwood.model.definitions import Endpoint, Parameter, Stream
-from cordwood.model.event import Shape
+from cordwood.model.event import EventShape
 from cordwood.model.key import Caller
 from cordwood.web.asgi import NO_STORE_HEADER, Header, Request, Response, no_store_json_response, parse_urlencoded
 from cordwood.web.credentials import presented_key, require_private_caller
@@ -66,7 +66,7 @@ async def show_api_client(request: Request, services: Services) -> Response:
     """
     caller = _caller_or_none(request, services)
     endpoints = [
-        one for one in services.catalog.endpoints() if caller is None or not one.auth or may_query(caller, one)
+        one for one in services.catalog.endpoints() if caller is None or not one.requires_key or may_query(caller, one)
     ]
     async with _CLIENT_GENERATION_LOCK:
         tag, text = await asyncio.to_thread(_generate_client, endpoints)
@@ -147,7 +147,7 @@ async def list_sources(request: Request, services: Services) -> Response:
     return no_store_json_response([stream_json(one, origins.get(one.name), facts.get(one.name)) for one in streams])
 
 
-async def show_source(request: Request, services: Services, address: str) -> Response:
+async def show_logflare_source(request: Request, services: Services, address: str) -> Response:
     require_private_caller(request, services)
     stream = require_stream(services, address)
     facts = await services.query_service.stream_stats()
@@ -161,7 +161,7 @@ async def show_source_schema(request: Request, services: Services, address: str)
     """Return the JSON Schema of a stream's events or, with `?variant=dot`, an object from dotted paths to types."""
     caller, query = require_private_caller(request, services)
     stream = require_stream(services, address)
-    shape = services.query_service.shapes_visible_to_caller(caller).get(stream.name, Shape())
+    shape = services.query_service.shapes_visible_to_caller(caller).get(stream.name, EventShape())
     variant = query.get("variant")
     if variant not in (None, "", "dot"):
         raise BadParameter(
@@ -175,7 +175,7 @@ async def show_source_schema(request: Request, services: Services, address: str)
 def _definition_origin_by_name(
     definitions: DefinitionEditor[Endpoint] | DefinitionEditor[Stream] | None,
 ) -> Mapping[str, str]:
-    return definitions.origins() if definitions is not None else {}
+    return definitions.origins_by_name() if definitions is not None else {}
 
 
 def endpoint_json(endpoint: Endpoint, origin: str | None) -> dict[str, Any]:
@@ -187,11 +187,11 @@ def endpoint_json(endpoint: Endpoint, origin: str | None) -> dict[str, Any]:
         "description": endpoint.description,
         "query": endpoint.sql,
         "language": LOGFLARE_LANGUAGE_BY_DIALECT[endpoint.dialect],
-        "sandboxable": endpoint.sandbox,
+        "sandboxable": endpoint.accepts_sandbox_queries,
         "cache_duration_seconds": _int_if_whole(endpoint.cache_seconds),
         "proactive_requerying_seconds": _int_if_whole(endpoint.warm_seconds),
         "max_limit": endpoint.max_rows,
-        "enable_auth": endpoint.auth,
+        "enable_auth": endpoint.requires_key,
         "redact_pii": endpoint.redact_pii,
         "redact_mode": endpoint.redact_mode,
         "timeout_seconds": _int_if_whole(endpoint.timeout_seconds),

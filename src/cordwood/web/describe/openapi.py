@@ -15,7 +15,7 @@ import msgspec
 import cordwood
 from cordwood.model.datatype import Column, Datatype, Kind
 from cordwood.model.definitions import Dialect, Endpoint, Parameter, Stream, TextParameterKind
-from cordwood.model.event import ARRAY_ELEMENT_STEP, EventPath, Shape, ValueKind
+from cordwood.model.event import ARRAY_ELEMENT_STEP, EventPath, EventShape, ValueKind
 from cordwood.web.encode import ANSWER_FORMATS_BY_NAME
 from cordwood.web.encode.cells import distinct_names
 from cordwood.web.problems import TITLE_BY_STATUS
@@ -126,7 +126,7 @@ def _example_of(parameter: Parameter) -> object:
     return _EXAMPLE_BY_KIND.get(parameter.type)
 
 
-def stream_schema(stream: Stream, shape: Shape, address: str) -> Schema:
+def stream_schema(stream: Stream, shape: EventShape, address: str) -> Schema:
     """Return the JSON Schema of a stream's events, derived from the shape of the events that were seen."""
     root: Schema = {"type": "object", "properties": _fixed_column_schemas()}
     for path, kinds in _value_kinds_sorted_by_path(shape):
@@ -135,7 +135,7 @@ def stream_schema(stream: Stream, shape: Shape, address: str) -> Schema:
     return {**head, **root}
 
 
-def type_names_by_dotted_path(shape: Shape) -> dict[str, str]:
+def type_names_by_dotted_path(shape: EventShape) -> dict[str, str]:
     """Return the type names of values by their dotted paths, without records and lists of records themselves."""
     flat = {"id": "string", "timestamp": "datetime", "event_message": "string"}
     kinds = dict(_value_kinds_sorted_by_path(shape))
@@ -167,8 +167,8 @@ def _insert_path_schema(root: Schema, path: EventPath, types: list[str]) -> None
     node["type"] = types[0] if len(types) == 1 else types
 
 
-def _value_kinds_sorted_by_path(shape: Shape) -> Iterator[tuple[EventPath, frozenset[ValueKind]]]:
-    return iter(sorted(shape.kinds.items()))
+def _value_kinds_sorted_by_path(shape: EventShape) -> Iterator[tuple[EventPath, frozenset[ValueKind]]]:
+    return iter(sorted(shape.value_kinds_by_path.items()))
 
 
 def _is_record(datatype: Datatype | None) -> bool:
@@ -249,7 +249,7 @@ def _read_base_openapi_document() -> bytes:
 
 def _endpoint_path(endpoint: Endpoint) -> str:
     """Return the URL path at which an endpoint is queried. An endpoint that needs no key has its UUID in the path."""
-    name = endpoint.name if endpoint.auth else str(endpoint.id)
+    name = endpoint.name if endpoint.requires_key else str(endpoint.id)
     return f"/api/endpoints/query/{quote(name, safe='')}"
 
 
@@ -283,7 +283,7 @@ def _operation(described: EndpointWithColumns, verb: str) -> dict[str, Any]:
             "304": {"description": "The cached answer is still valid."},
             **refusals,
         },
-        **({} if endpoint.auth else {"security": [{}]}),
+        **({} if endpoint.requires_key else {"security": [{}]}),
     }
 
 
@@ -299,7 +299,7 @@ def _description(endpoint: Endpoint) -> str:
     sentences = [endpoint.description.strip(), f"At most {endpoint.max_rows} rows."]
     if endpoint.cache_seconds:
         sentences.append(f"An answer is cached for {endpoint.cache_seconds:g} s.")
-    if endpoint.sandbox:
+    if endpoint.accepts_sandbox_queries:
         sentences.append("Accepts a sandbox query.")
     return " ".join(sentence for sentence in sentences if sentence)
 
@@ -307,7 +307,7 @@ def _description(endpoint: Endpoint) -> str:
 def _rows_response(described: EndpointWithColumns) -> dict[str, Any]:
     row: Schema = row_schema(described.columns)
     # The columns of a caller's sandbox query are not known here, so any object is allowed as a row.
-    items = {"anyOf": [row, {"type": "object"}]} if described.endpoint.sandbox else row
+    items = {"anyOf": [row, {"type": "object"}]} if described.endpoint.accepts_sandbox_queries else row
     result = {"type": "object", "required": ["result"], "properties": {"result": {"type": "array", "items": items}}}
     content: dict[str, Any] = {form.media_type.partition(";")[0]: {} for form in ANSWER_FORMATS_BY_NAME.values()}
     content["application/json"] = {"schema": result}
@@ -325,7 +325,7 @@ def _parameter_object(parameter: Parameter) -> dict[str, Any]:
 
 def _sandbox_parameters(endpoint: Endpoint) -> Mapping[str, str]:
     """Return the parameters for a sandbox query (`sql`, `lql`) with their descriptions; none if there is no sandbox."""
-    if not endpoint.sandbox:
+    if not endpoint.accepts_sandbox_queries:
         return {}
     return _CLICKHOUSE_SANDBOX_PARAMETERS if endpoint.dialect is Dialect.CLICKHOUSE else _SANDBOX_PARAMETERS
 

@@ -101,7 +101,7 @@ def _parse_int64(cell: Cell) -> int:
     return value
 
 
-def _parse_numeric(cell: Cell) -> int:
+def _parse_numeric_to_unscaled_int(cell: Cell) -> int:
     return int(
         Decimal(_text_or_empty(cell))
         .scaleb(NUMERIC_SCALE, _NUMERIC_CONTEXT)
@@ -139,7 +139,7 @@ _PARSERS_BY_VALUE_TYPE: Mapping[BinaryValueType, Callable[[Cell], BinaryValue]] 
     BinaryValueType.BOOL: lambda cell: 1 if cell is True or cell == "true" else 0,
     BinaryValueType.INT64: _parse_int64,
     BinaryValueType.FLOAT64: lambda cell: float(_text_or_empty(cell)),
-    BinaryValueType.NUMERIC: _parse_numeric,
+    BinaryValueType.NUMERIC: _parse_numeric_to_unscaled_int,
     BinaryValueType.TIMESTAMP: _parse_int64,
     BinaryValueType.DATETIME: _parse_datetime,
     BinaryValueType.DATE: lambda cell: date.fromisoformat(_text_or_empty(cell)).toordinal() - _EPOCH_DAY_ORDINAL,

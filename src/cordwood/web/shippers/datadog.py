@@ -11,7 +11,7 @@ from cordwood.web.problems import TITLE_BY_STATUS, retry_after_headers, status_o
 from cordwood.web.route import HandlerContext
 from cordwood.web.shippers.delivery import ShipperProtocol, admit_sender, store_delivery
 
-_KEY_PLACES = KeyPlaces(headers=(b"dd-api-key",), parameters=("dd-api-key",))
+_KEY_PLACES = KeyPlaces(headers=(b"dd-api-key",), query_parameters=("dd-api-key",))
 _V1_INTAKE_PATH = b"/v1/input"
 _VALIDATE_KEY_PATH = b"/api/v1/validate"
 

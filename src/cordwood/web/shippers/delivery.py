@@ -54,7 +54,7 @@ class RefusedStreamPart(msgspec.Struct, frozen=True):
     fault: Fault
 
 
-class Delivery(msgspec.Struct, Generic[T], frozen=True):
+class DeliveryResult(msgspec.Struct, Generic[T], frozen=True):
     """The result of `store_delivery`: the decoded body, the outcomes of its stored parts, and its refused parts.
 
     A part has the events for one stream.
@@ -83,7 +83,7 @@ def admit_sender(context: HandlerContext, places: KeyPlaces) -> tuple[Caller, Ma
     return caller, query
 
 
-async def store_delivery(context: HandlerContext, protocol: ShipperProtocol[T]) -> Delivery[T]:
+async def store_delivery(context: HandlerContext, protocol: ShipperProtocol[T]) -> DeliveryResult[T]:
     """Store the events of a request, and return the outcome.
 
     A part of the body has the events for one stream. It is refused if that stream cannot get them. If the protocol's
@@ -106,7 +106,7 @@ async def store_delivery(context: HandlerContext, protocol: ShipperProtocol[T]) 
             parts, size, protocol.body_format, caller.pins or None, is_itemized=protocol.reports_item_outcomes
         )
     _log_ingestion(context.dependencies.observer, request, parts, outcomes)
-    delivered = Delivery(body, outcomes, refused)
+    delivered = DeliveryResult(body, outcomes, refused)
     if not protocol.reports_item_outcomes:
         _raise_first_fault(one.fault for one in refused)
     return delivered
@@ -137,7 +137,7 @@ async def _read_and_decode_body(
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}
     body = await read_body(request, context.dependencies.options.event_body_bounds, reservation)
     size, content_type = len(body), request.header(b"content-type") or ""
-    decoding = context.services().intake.decode(
+    decoding = context.services().intake.decode_body(
         protocol.read_body, body, content_type, headers, caller.pins.get("project")
     )
     # The coroutine `decoding` holds the body only until the body is decoded. Delete the other reference to it here, so

@@ -19,7 +19,7 @@ from cordwood.web.asgi import JSON_MEDIA_TYPE, NO_STORE_HEADER, Header, Request,
 from cordwood.web.credentials import KeyPlaces, key_of_basic_credentials, key_of_id_key_pair
 from cordwood.web.problems import retry_after_headers, status_of
 from cordwood.web.route import READ_METHODS, HandlerContext
-from cordwood.web.shippers.delivery import Delivery, ShipperProtocol, admit_sender, store_delivery
+from cordwood.web.shippers.delivery import DeliveryResult, ShipperProtocol, admit_sender, store_delivery
 
 BULK_METHODS: Final = ("POST", "PUT", "OPTIONS")
 _KEY_PLACES: Final = KeyPlaces(
@@ -74,7 +74,7 @@ async def receive_bulk(context: HandlerContext) -> Response:
     return _json_response(context.request, await context.services().intake.run_decoder(size, answer))
 
 
-def _bulk_answer(delivered: Delivery[BulkBody], took: int, filter_path: str) -> bytes:
+def _bulk_answer(delivered: DeliveryResult[BulkBody], took: int, filter_path: str) -> bytes:
     """Encode the answer to a bulk request.
 
     The result of each item is encoded before the next result is created, so that only encoded results are in memory.
@@ -103,7 +103,7 @@ def _bulk_answer(delivered: Delivery[BulkBody], took: int, filter_path: str) -> 
     )
 
 
-def _item_results(delivered: Delivery[BulkBody]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _item_results(delivered: DeliveryResult[BulkBody]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the action (such as `create`) and the result of each item."""
     outcomes = {place: one for accepted in delivered.outcomes for place, one in accepted.item_outcomes.items()}
     faults = {place: refused.fault for refused in delivered.refused_parts for place in refused.item_positions}

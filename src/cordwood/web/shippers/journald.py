@@ -64,7 +64,7 @@ async def receive_upload(context: HandlerContext) -> Response:
         named = await find_or_create_stream(services, caller, context.path_argument)
     # Open a reservation, although without memory, because this limits the number of uploads of a key at the same time.
     with services.intake.body_budget.open_reservation(caller.key_id), ExitStack() as exit_stack:
-        await _Upload(context, caller, named, exit_stack).receive()
+        await _JournalUpload(context, caller, named, exit_stack).receive_and_store()
     return Response(202, [_PLAIN_TEXT_HEADER, NO_STORE_HEADER], b"OK.\n")
 
 
@@ -81,11 +81,11 @@ def render_error(fault: Fault, _: Request) -> Response:
     )
 
 
-class _Upload:
+class _JournalUpload:
     """An upload that is being received. When `exit_stack` is closed, the memory of the unfinished entry is released."""
 
     def __init__(self, context: HandlerContext, caller: Caller, named: Stream | None, exit_stack: ExitStack) -> None:
-        self._context = context
+        self._handler_context = context
         self._caller = caller
         self._named_stream = named
         self._exit_stack = exit_stack
@@ -96,7 +96,7 @@ class _Upload:
         self._received_bytes = 0
         self._body_wait_seconds = 0.0
 
-    async def receive(self) -> None:
+    async def receive_and_store(self) -> None:
         has_more = True
         while has_more:
             data, has_more = await self._receive_chunk()
@@ -106,7 +106,7 @@ class _Upload:
             if entries:
                 await self._store_with_retries(entries, len(data))
             self._reserve_unfinished_entry(self._decoder.buffered_bytes)
-            if has_more and self._context.dependencies.lifecycle.phase is LifecyclePhase.DRAINING:
+            if has_more and self._handler_context.dependencies.lifecycle.phase is LifecyclePhase.DRAINING:
                 raise ServiceDraining("The service is stopping.", retry_after=5)
 
     async def _receive_chunk(self) -> tuple[bytes, bool]:
@@ -115,7 +115,7 @@ class _Upload:
         Raise RequestTooSlow if the sender pauses for too long, or has been too slow on average.
         """
         began = time.monotonic()
-        message = await receive_message(self._context.request, self._unfinished_entry_reservation)
+        message = await receive_message(self._handler_context.request, self._unfinished_entry_reservation)
         self._body_wait_seconds += time.monotonic() - began
         if message["type"] == "http.disconnect":
             # Do not store the part of the entry that has arrived, because the sender will send this entry again.
@@ -142,7 +142,7 @@ class _Upload:
             try:
                 await self._store(body, body_bytes)
             except Fault as fault:
-                is_draining = self._context.dependencies.lifecycle.phase is LifecyclePhase.DRAINING
+                is_draining = self._handler_context.dependencies.lifecycle.phase is LifecyclePhase.DRAINING
                 if status_of(fault) not in RETRYABLE_STATUSES or is_draining or time.monotonic() > gives_up_at:
                     raise
                 await asyncio.sleep(
@@ -172,7 +172,7 @@ class _Upload:
 
     async def _find_stream(self, labels: tuple[str, ...]) -> Stream:
         if self._named_stream is None:
-            return await find_or_create_stream_of_labels(self._context, self._caller, labels)
+            return await find_or_create_stream_of_labels(self._handler_context, self._caller, labels)
         self._intake.check_stream_rate(self._named_stream)
         return self._named_stream
 
@@ -198,7 +198,7 @@ class _Upload:
             self._unfinished_entry_reservation.reserve(held_bytes - self._unfinished_entry_reservation.held_bytes)
 
     def _log_ingestion(self, parts: Sequence[BodyPartForStream], outcomes: Sequence[IngestOutcome]) -> None:
-        request, observer = self._context.request, self._context.dependencies.observer
+        request, observer = self._handler_context.request, self._handler_context.dependencies.observer
         if self._named_stream is not None:
             request.log_fields["stream"] = self._named_stream.name
         for part, accepted in zip(parts, outcomes, strict=True):

@@ -15,7 +15,7 @@ from cordwood.web.asgi import JSON_MEDIA_TYPE, NO_STORE_HEADER, Request, Respons
 from cordwood.web.credentials import KeyPlaces, key_of_basic_credentials
 from cordwood.web.problems import CHALLENGE_HEADER, retry_after_headers, status_of
 from cordwood.web.route import HandlerContext
-from cordwood.web.shippers.delivery import Delivery, ShipperProtocol, store_delivery
+from cordwood.web.shippers.delivery import DeliveryResult, ShipperProtocol, store_delivery
 
 _KEY_PLACES = KeyPlaces(key_extractors_by_scheme={b"basic": key_of_basic_credentials})
 _PLAIN_TEXT_HEADER: Final = (b"content-type", b"text/plain; charset=utf-8")
@@ -88,7 +88,7 @@ def _add_snappy_coding(request: Request) -> None:
         request.scope["headers"] = [(b"content-encoding", b"snappy"), *request.scope["headers"]]
 
 
-def _quarantine_notices(delivered: Delivery[LabelledBody]) -> Iterator[str]:
+def _quarantine_notices(delivered: DeliveryResult[LabelledBody]) -> Iterator[str]:
     """Yield a notice if entries are quarantined.
 
     A notice is used instead of an error, because some clients would send the whole push again after an error.

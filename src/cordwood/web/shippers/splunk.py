@@ -34,7 +34,8 @@ from cordwood.web.services import LifecyclePhase
 from cordwood.web.shippers.delivery import RETRYABLE_STATUSES, ShipperProtocol, admit_sender, store_delivery
 
 _KEY_PLACES: Final = KeyPlaces(
-    key_extractors_by_scheme={b"splunk": lambda value: value, b"basic": key_of_basic_credentials}, parameters=("token",)
+    key_extractors_by_scheme={b"splunk": lambda value: value, b"basic": key_of_basic_credentials},
+    query_parameters=("token",),
 )
 _CHANNEL_HEADER: Final = b"x-splunk-request-channel"
 _MAX_CHANNEL_LENGTH: Final = 128

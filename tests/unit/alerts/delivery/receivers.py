@@ -33,8 +33,8 @@ def change(**fields: Any) -> StateChange:
 def notification(*changes: StateChange, **fields: Any) -> Notification:
     default = Notification(
         id="0b5e0f6e-1f0a-7c3b-9d8e-3f1b2a4c5d6e",
-        alert="too-many-errors",
-        endpoint="errors.by-project",
+        alert_name="too-many-errors",
+        endpoint_name="errors.by-project",
         severity=Severity.CRITICAL,
         changes=changes or (change(),),
         created_us=1_700_000_060_000_000,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from cordwood.alerts.delivery.connections import read_address_policy
-from cordwood.alerts.delivery.deliverer import Deliverer, parse_retry_after_seconds, webhook_headers
+from cordwood.alerts.delivery.deliverer import NotificationDeliverer, parse_retry_after_seconds, webhook_headers
 from cordwood.alerts.delivery.targets import read_targets
 from cordwood.alerts.notification import DeliveryFailed, Notification, NotifiedState
 from tests.certificates import Authority
@@ -27,16 +27,18 @@ Script = Callable[[socket.socket, threading.Event], None]
 
 def make_deliverer(
     address: str, *, refuse: str = "", seconds: float = 5.0, key: bytes = b"", tls: ssl.SSLContext | None = None
-) -> Deliverer:
+) -> NotificationDeliverer:
     targets = read_targets(f"team = {address}")
-    return Deliverer(targets, policy=read_address_policy(refuse), signing_key=key, send_seconds=seconds, tls=tls)
+    return NotificationDeliverer(
+        targets, policy=read_address_policy(refuse), signing_key=key, send_seconds=seconds, tls=tls
+    )
 
 
-def deliver(sender: Deliverer, outgoing: Notification | None = None) -> None:
-    sender.deliver(sender.targets["team"], outgoing or notification())
+def deliver(sender: NotificationDeliverer, outgoing: Notification | None = None) -> None:
+    sender.deliver(sender.targets_by_name["team"], outgoing or notification())
 
 
-def delivery_failure(sender: Deliverer, outgoing: Notification | None = None) -> DeliveryFailed:
+def delivery_failure(sender: NotificationDeliverer, outgoing: Notification | None = None) -> DeliveryFailed:
     with pytest.raises(DeliveryFailed) as raised:
         deliver(sender, outgoing)
     assert raised.value.__cause__ is None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cordwood.alerts.delivery.connections import read_address_policy
-from cordwood.alerts.delivery.deliverer import Deliverer
+from cordwood.alerts.delivery.deliverer import NotificationDeliverer
 from cordwood.alerts.delivery.targets import read_targets
 from cordwood.alerts.notification import DeliveryFailed
 from tests.certificates import Authority
@@ -34,10 +34,10 @@ def server_tls_context(authority: Authority, name: str = "localhost") -> ssl.SSL
 
 def deliver(address: str, authority: Authority | None = None, *, seconds: float = 5.0, text: str = "12 errors") -> None:
     tls = ssl.create_default_context(cafile=str(authority.file)) if authority else None
-    deliverer = Deliverer(
+    deliverer = NotificationDeliverer(
         read_targets(f"team = {address}"), policy=read_address_policy(""), send_seconds=seconds, tls=tls
     )
-    deliverer.deliver(deliverer.targets["team"], notification(change(text=text)))
+    deliverer.deliver(deliverer.targets_by_name["team"], notification(change(text=text)))
 
 
 def delivery_failure(address: str, authority: Authority | None = None, *, seconds: float = 5.0) -> str:

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.alerts.delivery.deliverer import Deliverer
+from cordwood.alerts.delivery.deliverer import NotificationDeliverer
 from cordwood.errors import BadSetting
 from cordwood.settings.load import load_settings
 from cordwood.settings.settings import AlertSettings
 
 
 def test_the_default_settings_have_no_targets() -> None:
-    assert not Deliverer.from_settings(AlertSettings()).targets
+    assert not NotificationDeliverer.from_settings(AlertSettings()).targets_by_name
 
 
 def test_targets_come_from_a_table_or_from_lines(tmp_path: Path) -> None:
@@ -23,7 +23,8 @@ def test_targets_come_from_a_table_or_from_lines(tmp_path: Path) -> None:
         load_settings(environment={"CORDWOOD_ALERTS_TARGETS": lines}),
     ):
         assert [
-            target.public_fields() for target in Deliverer.from_settings(loaded.settings.alerts).targets.values()
+            target.public_fields()
+            for target in NotificationDeliverer.from_settings(loaded.settings.alerts).targets_by_name.values()
         ] == [
             {"name": "ops", "kind": "pagerduty", "host": "events.pagerduty.com"},
             {"name": "team", "kind": "webhook", "host": "example.com"},
@@ -54,7 +55,7 @@ def test_the_default_rate_is_ten_messages_a_minute() -> None:
 )
 def test_invalid_settings_are_refused(settings: AlertSettings, problem: str) -> None:
     with pytest.raises(BadSetting, match=problem):
-        Deliverer.from_settings(settings)
+        NotificationDeliverer.from_settings(settings)
 
 
 def test_loopback_may_be_allowed() -> None:
@@ -63,4 +64,4 @@ def test_loopback_may_be_allowed() -> None:
         refuse_addresses="link-local",
         external_url="https://logs.example.com/cordwood",
     )
-    assert Deliverer.from_settings(allowed).targets["am"].host == "127.0.0.1"
+    assert NotificationDeliverer.from_settings(allowed).targets_by_name["am"].host == "127.0.0.1"

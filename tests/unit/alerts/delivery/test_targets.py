@@ -30,14 +30,17 @@ def test_http_addresses_are_read(address: str, kind: AlertTargetKind, host: str,
     target = read_targets(f"team = {address}")["team"]
     assert (target.name, target.kind, target.host, target.port) == ("team", kind, host, port)
     assert isinstance(target.address, HttpAddress)
-    assert (target.address.path, target.address.is_tls) == (path, "+https" in address or address == "pagerduty:R0UTING")
+    assert (target.address.path_and_query, target.address.uses_tls) == (
+        path,
+        "+https" in address or address == "pagerduty:R0UTING",
+    )
 
 
 def test_a_routing_key_is_not_part_of_the_path() -> None:
     for address in ("pagerduty:R0UTING", "pagerduty+https://events.eu.pagerduty.com/v2/enqueue?routing_key=R0UTING"):
         parsed = read_targets(f"ops = {address}")["ops"].address
         assert isinstance(parsed, HttpAddress)
-        assert (parsed.routing_key, parsed.path) == ("R0UTING", "/v2/enqueue")
+        assert (parsed.pagerduty_routing_key, parsed.path_and_query) == ("R0UTING", "/v2/enqueue")
 
 
 def test_e_mail_addresses_are_read() -> None:
@@ -48,7 +51,7 @@ def test_e_mail_addresses_are_read() -> None:
     assert isinstance(tls.address, MailAddress)
     assert (plain.address.user, plain.address.password) == ("bob", "p@ss/word")
     assert (plain.address.sender, plain.address.recipients) == ("cord@x.test", ("a@x.test", "b@y.test"))
-    assert (plain.address.is_tls, tls.address.is_tls, tls.address.user) == (False, True, "")
+    assert (plain.address.uses_tls, tls.address.uses_tls, tls.address.user) == (False, True, "")
 
 
 def test_secrets_are_not_in_representations() -> None:

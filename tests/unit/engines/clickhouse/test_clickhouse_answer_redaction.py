@@ -53,8 +53,8 @@ def redacted_rows(
         ("edge.logs",),
         column_names=("id", "event_message", "metadata"),
         column_types=tuple(Datatype(kind) for kind in types),
-        redaction=mode,
-        raw_column_indexes=(1, 2),
+        redact_mode=mode,
+        unredacted_column_indexes=(1, 2),
     )
     rows = engine.answer(BoundStatement(statement, values or {}), limits, ManualCancel())
     return [

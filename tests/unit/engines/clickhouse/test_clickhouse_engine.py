@@ -54,7 +54,7 @@ def test_an_appended_event_is_in_the_next_answer(prepared_engine: ClickHouseEngi
 
 
 def test_a_snapshot_is_refused(prepared_engine: ClickHouseEngine) -> None:
-    with pytest.raises(NothingToBackUp, match="its own backups"), prepared_engine.snapshot():
+    with pytest.raises(NothingToBackUp, match="its own backups"), prepared_engine.open_backup_snapshot():
         pass
 
 
@@ -172,8 +172,8 @@ def test_a_shape_survives_its_process_and_reaches_other_processes(
     prepared_engine.append([ReceivedEventBatch("edge.logs", [event("1")], NOW_US, learnt)])
     other = ClickHouseEngine(address, ClickHouseOptions())
     other.create_stream_tables([EDGE_STREAM])
-    assert other.shapes()["edge.logs"].kinds == learnt
-    assert other.shapes()["edge.logs"].version == prepared_engine.shapes()["edge.logs"].version == 2
+    assert other.shapes_by_stream()["edge.logs"].value_kinds_by_path == learnt
+    assert other.shapes_by_stream()["edge.logs"].version == prepared_engine.shapes_by_stream()["edge.logs"].version == 2
     other.close()
 
 
@@ -216,12 +216,12 @@ def test_rows_above_the_limit_are_truncated_and_marked(engine: ClickHouseEngine)
         question("SELECT number FROM numbers(10)"), AnswerLimits(max_rows=3, timeout_seconds=10), ManualCancel()
     )
     assert [row for batch in rows.batches for row in batch] == [(0,), (1,), (2,)]
-    assert rows.truncated
+    assert rows.is_truncated
     rows = engine.answer(
         question("SELECT number FROM numbers(3)"), AnswerLimits(max_rows=3, timeout_seconds=10), ManualCancel()
     )
     assert len([row for batch in rows.batches for row in batch]) == 3
-    assert not rows.truncated
+    assert not rows.is_truncated
 
 
 def test_values_are_bound(engine: ClickHouseEngine) -> None:

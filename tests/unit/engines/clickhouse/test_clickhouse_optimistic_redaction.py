@@ -17,7 +17,7 @@ from cordwood.model.redaction import RedactMode
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
 from cordwood.sql.redaction.masking import REDACT_TEXT_FUNCTION_PREFIX
-from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.patterns import RedactionPolicy
 from tests.clickhouse_server import ClickHouseServer, serve_clickhouse
 from tests.plans import optimistic_sql
 from tests.unit.engines.clickhouse.direct_queries import EDGE_STREAM, NOW_US, ManualCancel
@@ -53,13 +53,13 @@ class RecordedEngine:
             for at, path in enumerate(paths)
         ]
         self._count += len(events)
-        events_with_paths, learnt = ShapeInferrer(self.engine.shapes).infer_stream_shape("edge.logs", events)
+        events_with_paths, learnt = ShapeInferrer(self.engine.shapes_by_stream).infer_stream_shape("edge.logs", events)
         self.engine.append([ReceivedEventBatch("edge.logs", events_with_paths, NOW_US, learnt)])
 
     def ask(self, sql: str) -> list[Row]:
         program = parse_and_check_endpoint(Endpoint("e", uuid.UUID(int=3), sql, "s", max_rows=5000))
-        redaction = Redaction(RedactMode.REPLACE)
-        statement = compile_saved_query(program, self.engine.target, self.engine.shapes(), redaction)
+        redaction = RedactionPolicy(RedactMode.REPLACE)
+        statement = compile_saved_query(program, self.engine.compile_target, self.engine.shapes_by_stream(), redaction)
         assert optimistic_sql(statement) is not None
         rows = self.engine.answer(
             bind_parameters(statement, {}, 0, self.engine.regex_error), AnswerLimits(5000, 30.0), ManualCancel()

@@ -211,7 +211,7 @@ def test_an_unreachable_server_at_the_start_is_retried(server: ClickHouseServer,
     server.stop_listening()
     engine = ClickHouseEngine(server.address(), options)
     engine.create_stream_tables([EDGE_STREAM])
-    assert engine.shapes()["edge.logs"].version == 0
+    assert engine.shapes_by_stream()["edge.logs"].version == 0
     assert engine.stream_stats()["edge.logs"].events == 0
     assert engine.regex_error("(") is not None
     assert engine.regex_error("a+") is None
@@ -248,7 +248,7 @@ def test_shapes_learnt_by_one_process_reach_the_others(server: ClickHouseServer,
         engine.create_stream_tables([EDGE_STREAM])
     learnt: ValueKindsByPath = {("metadata", "a"): frozenset({ValueKind.TEXT})}
     engines[0].append([ReceivedEventBatch("edge.logs", [event("1", metadata='{"a": "x"}')], NOW_US, learnt)])
-    assert is_reached(lambda: engines[1].shapes()["edge.logs"].kinds, learnt)
+    assert is_reached(lambda: engines[1].shapes_by_stream()["edge.logs"].value_kinds_by_path, learnt)
     for engine in engines:
         engine.close()
 
@@ -348,9 +348,9 @@ def test_the_number_of_rows_read_is_reported_until_the_query_ends(
     thread = threading.Thread(target=run)
     thread.start()
     first = None
-    while first is None or (token.progress() or first).rows_read == first.rows_read:
+    while first is None or (token.query_progress() or first).rows_read == first.rows_read:
         assert thread.is_alive(), faults
-        first = first or token.progress()
+        first = first or token.query_progress()
         time.sleep(RETRY_SECONDS)
     assert (first.fraction_done, first.rows_total) == (None, 10**12)
     progress_queries = [
@@ -362,4 +362,4 @@ def test_the_number_of_rows_read_is_reported_until_the_query_ends(
     token.cancel()
     thread.join()
     assert faults == [QueryCancelled]
-    assert token.progress() is None
+    assert token.query_progress() is None

@@ -10,7 +10,13 @@ from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
 
 def test_a_union_of_parenthesized_queries_has_typed_columns() -> None:
     program = parse_and_check_endpoint(
-        Endpoint("e", UUID(int=3), "with t as (select id, timestamp from s) select id from t", "s", sandbox=True)
+        Endpoint(
+            "e",
+            UUID(int=3),
+            "with t as (select id, timestamp from s) select id from t",
+            "s",
+            accepts_sandbox_queries=True,
+        )
     )
     statement = compile_sandbox_query(
         program, "(select id, timestamp from t) union all (select 'a', null)", ClickHouseTarget(), {}

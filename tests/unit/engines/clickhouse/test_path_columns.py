@@ -46,7 +46,7 @@ def store_events(engine: Engine) -> Engine:
     events += [Event(id_, NOW_US, "m", metadata=text) for id_, text in ODD_REQUEST_VALUES.items()]
     events += [Event("d", NOW_US), Event("m", NOW_US, extras='{"app": "x", "deep": {"er": 3}}')]
     engine.create_stream_tables([stream("s"), stream("t")])
-    reader = ShapeInferrer(engine.shapes)
+    reader = ShapeInferrer(engine.shapes_by_stream)
     for name, some in (("s", events), ("t", [event for event in events if event.id in EVENTS])):
         events_with_paths, learnt = reader.infer_stream_shape(name, some)
         engine.append([ReceivedEventBatch(name, events_with_paths, NOW_US, learnt)])
@@ -70,7 +70,7 @@ def duckdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 def printed_sql(engine: Engine, sql: str) -> str:
     program = parse_and_check_endpoint(Endpoint("test", UUID(int=1), sql, "1"))
-    return compile_saved_query(program, engine.target, engine.shapes()).sql
+    return compile_saved_query(program, engine.compile_target, engine.shapes_by_stream()).sql
 
 
 QUERIES_OF_PATH_COLUMNS = [
@@ -156,7 +156,7 @@ def test_the_json_text_is_not_read_if_the_path_has_a_column(clickhouse: Engine, 
 
 def test_the_path_column_and_the_json_text_give_the_first_of_duplicate_keys(clickhouse: Engine) -> None:
     clickhouse.create_stream_tables([stream("s"), stream("t"), stream("twice")])
-    events_with_paths, learnt = ShapeInferrer(clickhouse.shapes).infer_stream_shape(
+    events_with_paths, learnt = ShapeInferrer(clickhouse.shapes_by_stream).infer_stream_shape(
         "twice", [Event("a", NOW_US, metadata=EVENT_WITH_DUPLICATE_KEYS)]
     )
     clickhouse.append([ReceivedEventBatch("twice", events_with_paths, NOW_US, learnt)])

@@ -18,7 +18,11 @@ def make_batch(name: str, *steps: str, project: str = "p") -> ReceivedEventBatch
 
 
 def known_paths(engine: ClickHouseEngine, project: str) -> ValueKindsByPath:
-    return engine.project_shapes()["s"].shape_of_project(project, engine.shapes()["s"]).kinds
+    return (
+        engine.project_shapes_by_stream()["s"]
+        .shape_of_project(project, engine.shapes_by_stream()["s"])
+        .value_kinds_by_path
+    )
 
 
 def test_a_later_process_reads_the_shapes(engine: ClickHouseEngine, address: str) -> None:

@@ -68,8 +68,8 @@ def test_duplicates_are_recognized_after_a_restart(reopen: Reopen) -> None:
 def test_shapes_are_known_after_a_restart(reopen: Reopen) -> None:
     learnt: ValueKindsByPath = {("metadata", "n"): frozenset({ValueKind.NUMBER})}
     reopen().append([ReceivedEventBatch("s", make_events(0, 3), NOW_US, learnt)])
-    assert reopen().shapes()["s"].kinds == learnt
-    assert reopen().shapes()["s"].kinds == learnt
+    assert reopen().shapes_by_stream()["s"].value_kinds_by_path == learnt
+    assert reopen().shapes_by_stream()["s"].value_kinds_by_path == learnt
 
 
 @pytest.mark.parametrize("cut", [1, 10, 100])

@@ -117,7 +117,7 @@ def test_the_file_can_be_reopened_on_a_full_disk(disk: Path) -> None:
     with open_engine(disk / "data") as engine, engine._session.cursor() as cursor:
         count = flush_incomplete_row_group(engine)
         with fill_disk(disk, 1_000_000):
-            engine._storage._compactor.memory_reclaimer._reopen(cursor)
+            engine._storage._compactor.memory_reclaimer._reopen_database(cursor)
             assert_readable(engine, count)
         assert_writable(engine, count, cursor)
 

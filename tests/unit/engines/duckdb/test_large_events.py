@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
-from cordwood.engines.duckdb.storage.chunk import MAX_FLUSHED_LARGE_EVENT_BYTES, Chunk, split_into_chunks
+from cordwood.engines.duckdb.storage.chunk import MAX_FLUSHED_LARGE_EVENT_BYTES, EventChunk, split_into_chunks
 from cordwood.engines.duckdb.storage.flusher import Flusher
 from cordwood.engines.duckdb.storage.wal import WalRecord
 from cordwood.engines.duckdb.target import DuckDBTarget
@@ -46,7 +46,7 @@ def test_a_chunk_ends_before_its_large_events_exceed_the_limit() -> None:
 def test_an_event_above_the_limit_is_a_chunk_by_itself() -> None:
     chunks = split_into_chunks([make_record(*[make_event(f"{number}", "p", 5 * MEBIBYTE) for number in range(2)])], 1)
     assert [(part.first_event_number, part.end_event_number) for part in chunks] == [(0, 1)]
-    assert Chunk(0).count_fitting_events([make_event("x", "p", 5 * MEBIBYTE)], MEBIBYTE) == 1
+    assert EventChunk(0).count_fitting_events([make_event("x", "p", 5 * MEBIBYTE)], MEBIBYTE) == 1
 
 
 @pytest.fixture

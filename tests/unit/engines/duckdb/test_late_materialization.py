@@ -72,7 +72,7 @@ def open_engine(folder: Path) -> Iterator[DuckDBEngine]:
 
 def compile_query(engine: DuckDBEngine, sql: str) -> Statement:
     program = parse_and_check_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=5000))
-    return compile_saved_query(program, engine.target, engine.shapes())
+    return compile_saved_query(program, engine.compile_target, engine.shapes_by_stream())
 
 
 def printed_sql(engine: DuckDBEngine, sql: str) -> str:

@@ -10,13 +10,13 @@ import pytest
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.statement_check import StatementChecker
 from cordwood.engines.duckdb.storage import session
-from cordwood.engines.duckdb.storage.chunk import Chunk
+from cordwood.engines.duckdb.storage.chunk import EventChunk
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.isolation import IsolationCheck
-from cordwood.model.event import Event, ReceivedEventBatch, Shape, ValueKind
+from cordwood.model.event import Event, EventShape, ReceivedEventBatch, ValueKind
 from cordwood.observe.observation import ignore_observation
 from tests.contract.engine_asking import NOW_US, rows, stream
 from tests.waiting import until
@@ -81,7 +81,7 @@ def test_events_with_many_fields_are_flushed_without_shredding(engine: DuckDBEng
     Shredding them takes 3 GB, which DuckDB does not count. The memory watchdog would then end the engine.
     """
     store = engine._storage.get_store("s")
-    store.add_kinds({("metadata",): frozenset({ValueKind.UNLISTED})})
+    store.add_kinds({("metadata",): frozenset({ValueKind.UNLISTED_DESCENDANTS})})
     append_events(engine, 0, 2_000, many_field_events=2_000)
     until(lambda: store.first_unflushed_event_number >= 2_000, 60)
     assert shredded_rows(engine) == -1
@@ -100,8 +100,10 @@ def test_an_engine_can_start_without_shredding(tmp_path: Path) -> None:
     engine.close()
 
 
-def fields_of(*documents: object) -> Chunk:
-    return Chunk(0, [Event(f"e{n}", NOW_US, metadata=json.dumps(document)) for n, document in enumerate(documents)])
+def fields_of(*documents: object) -> EventChunk:
+    return EventChunk(
+        0, [Event(f"e{n}", NOW_US, metadata=json.dumps(document)) for n, document in enumerate(documents)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,25 +117,25 @@ def fields_of(*documents: object) -> Chunk:
     ids=["repeated", "arrays", "levels", "other values"],
 )
 def test_fields_are_counted_once(documents: list[object], count: int) -> None:
-    many_listed = Shape({("metadata", str(number)): frozenset({ValueKind.NUMBER}) for number in range(10)})
+    many_listed = EventShape({("metadata", str(number)): frozenset({ValueKind.NUMBER}) for number in range(10)})
     assert fields_of(*documents).has_more_fields_than(count - 1, many_listed)
     assert not fields_of(*documents).has_more_fields_than(count, many_listed)
 
 
 @pytest.mark.parametrize("text", [NESTED_TOO_DEEPLY, '{"a":1e999,"b":2}'], ids=["deep", "large number"])
 def test_json_that_cannot_be_decoded_has_at_most_as_many_fields_as_colons(text: str) -> None:
-    chunk = Chunk(0, [Event("e", NOW_US, metadata=text)])
-    assert chunk.has_more_fields_than(text.count(":") - 1, Shape({}))
+    chunk = EventChunk(0, [Event("e", NOW_US, metadata=text)])
+    assert chunk.has_more_fields_than(text.count(":") - 1, EventShape({}))
     assert not chunk.has_more_fields_than(
-        text.count(":"), Shape({}, paths_with_unlisted_descendants=frozenset({("metadata",)}))
+        text.count(":"), EventShape({}, paths_with_unlisted_descendants=frozenset({("metadata",)}))
     )
 
 
 def test_the_fields_of_events_are_counted_if_one_has_many_or_not_all_are_listed() -> None:
     narrow = fields_of(*({f"f{n}": 1} for n in range(100)))
-    assert not narrow.has_more_fields_than(50, Shape({}))
-    assert narrow.has_more_fields_than(50, Shape({}, paths_with_unlisted_descendants=frozenset({("metadata",)})))
-    assert fields_of({f"f{n}": 1 for n in range(100)}).has_more_fields_than(50, Shape({}))
+    assert not narrow.has_more_fields_than(50, EventShape({}))
+    assert narrow.has_more_fields_than(50, EventShape({}, paths_with_unlisted_descendants=frozenset({("metadata",)})))
+    assert fields_of({f"f{n}": 1 for n in range(100)}).has_more_fields_than(50, EventShape({}))
 
 
 def test_unflushed_events_with_many_fields_are_inserted_in_small_chunks() -> None:

@@ -85,7 +85,7 @@ def event(number: int) -> Event:
 
 def compile_query(engine: DuckDBEngine, sql: str) -> Statement:
     program = parse_and_check_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=5000))
-    return compile_saved_query(program, engine.target, engine.shapes())
+    return compile_saved_query(program, engine.compile_target, engine.shapes_by_stream())
 
 
 def candidate_blocks(engine: DuckDBEngine, *texts: str) -> list[int] | None:
@@ -167,7 +167,7 @@ def test_the_value_of_a_parameter_uses_the_index_like_a_literal(
     )
     sql = f"select id from `s` where {condition} order by id"
     program = parse_and_check_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=5000, parameters=parameters))
-    statement = compile_saved_query(program, engine.target, engine.shapes())
+    statement = compile_saved_query(program, engine.compile_target, engine.shapes_by_stream())
 
     answer = engine.answer(
         bind_parameters(statement, parameter_values, NOW_US, engine.regex_error), LIMITS, NEVER_CANCELLED

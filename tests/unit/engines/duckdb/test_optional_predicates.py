@@ -20,7 +20,7 @@ from cordwood.model.redaction import RedactMode
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
 from cordwood.sql.plan import OptionalPredicate, Plan, PlanVariant, print_segments
-from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.patterns import RedactionPolicy
 from cordwood.sql.stages import Statement
 from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, stream
 from tests.unit.engines.duckdb.flushing import flush_pending
@@ -71,9 +71,11 @@ def event(number: int) -> Event:
     )
 
 
-def compile_query(engine: DuckDBEngine, sql: str, redaction: Redaction | None = None) -> Statement:
+def compile_query(engine: DuckDBEngine, sql: str, redaction: RedactionPolicy | None = None) -> Statement:
     endpoint = Endpoint("test", UUID(int=1), sql, "1", parameters=PARAMETERS)
-    return compile_saved_query(parse_and_check_endpoint(endpoint), engine.target, engine.shapes(), redaction)
+    return compile_saved_query(
+        parse_and_check_endpoint(endpoint), engine.compile_target, engine.shapes_by_stream(), redaction
+    )
 
 
 def without_optional_predicates(statement: Statement) -> Statement:
@@ -108,7 +110,7 @@ def test_the_rows_are_those_of_the_full_predicate(engine: DuckDBEngine, query: s
 @pytest.mark.parametrize("values", PARAMETER_VALUES, ids=lambda values: " ".join(values) or "none")
 def test_redacted_rows_are_those_of_the_full_predicate(engine: DuckDBEngine, values: Mapping[str, str]) -> None:
     sql = f"select upper(event_message) as text from `s` where {SINCE_CONDITION} and (@who is null or project = @who) order by id"
-    statement = compile_query(engine, sql, Redaction(RedactMode.REPLACE))
+    statement = compile_query(engine, sql, RedactionPolicy(RedactMode.REPLACE))
     assert variants_of(statement) == {
         (reads, is_optimistic) for reads in ("all", "flushed") for is_optimistic in (0, 1)
     }

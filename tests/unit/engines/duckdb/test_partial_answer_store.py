@@ -94,7 +94,7 @@ def test_merged_rows_are_counted_and_too_many_are_not_stored(tmp_path: Path) -> 
     store.cache_merged_rows("a", entry, "parts", BLOCK_ROWS)
     assert held_bytes(store) > before
     store.cache_merged_rows("a", entry, "other parts", BLOCK_ROWS * 200)
-    assert entry.last_merge == ("parts", BLOCK_ROWS)
+    assert entry.last_merge_parts_and_rows == ("parts", BLOCK_ROWS)
 
 
 def test_a_question_too_large_for_the_memory_is_not_tried_again_for_a_while(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_unfinished_and_old_files_are_deleted_at_the_start(tmp_path: Path) -> No
 )
 def test_rows_of_one_key_are_merged_and_null_is_left_out(merge: MergeAggregate, merged: int) -> None:
     rows: list[PartialRow] = [("a", None), ("a", 6), ("b", None), ("a", 1), ("a", 2), ("b", None), (None, 3)]
-    assert merge_partial_rows(rows, (MergeAggregate.KEY, merge)) == [("a", merged), ("b", None), (None, 3)]
+    assert merge_partial_rows(rows, (MergeAggregate.GROUP_KEY, merge)) == [("a", merged), ("b", None), (None, 3)]
 
 
 def test_logical_values_are_merged() -> None:

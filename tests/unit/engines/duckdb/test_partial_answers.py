@@ -35,7 +35,7 @@ from cordwood.sql.compile import (
     parse_and_check_endpoint,
 )
 from cordwood.sql.plan import Plan
-from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.patterns import RedactionPolicy
 from cordwood.sql.stages import Statement
 from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, batch, stream
 
@@ -200,7 +200,7 @@ def drop_before(engine: DuckDBEngine, time_us: int) -> None:
 
 def compile_query(engine: DuckDBEngine, sql: str) -> Statement:
     endpoint = Endpoint("test", UUID(int=1), sql, "1", parameters=PARAMETERS)
-    return compile_saved_query(parse_and_check_endpoint(endpoint), engine.target, engine.shapes())
+    return compile_saved_query(parse_and_check_endpoint(endpoint), engine.compile_target, engine.shapes_by_stream())
 
 
 def answer(engine: DuckDBEngine, statement: Statement, values: Mapping[str, str], now_us: int = NOW_US) -> list[Row]:
@@ -505,16 +505,20 @@ def test_callers_own_queries_have_no_partial_plan(engine: DuckDBEngine) -> None:
     filling = EventSource()
     filling.append_and_flush(engine, 10)
     sql = "with logs as (select t.id, t.project from `s` as t) select project, count(*) as c from logs group by 1"
-    program = parse_and_check_endpoint(Endpoint("test", UUID(int=1), sql, "1", sandbox=True))
-    own = compile_sandbox_query(program, "select count(*) as c from logs", engine.target, engine.shapes())
+    program = parse_and_check_endpoint(Endpoint("test", UUID(int=1), sql, "1", accepts_sandbox_queries=True))
+    own = compile_sandbox_query(
+        program, "select count(*) as c from logs", engine.compile_target, engine.shapes_by_stream()
+    )
     assert own.plan.partial_plan is None
     ad_hoc = parse_and_check_endpoint(create_ad_hoc_endpoint(COUNTS_SQL, ["s"]))
-    assert compile_saved_query(ad_hoc, engine.target, engine.shapes()).plan.partial_plan is None
+    assert compile_saved_query(ad_hoc, engine.compile_target, engine.shapes_by_stream()).plan.partial_plan is None
 
 
 def test_redacted_answers_have_no_partial_plan(engine: DuckDBEngine) -> None:
     filling = EventSource()
     filling.append_and_flush(engine, 10)
     program = parse_and_check_endpoint(Endpoint("test", UUID(int=1), COUNTS_SQL, "1"))
-    redacted = compile_saved_query(program, engine.target, engine.shapes(), Redaction(RedactMode.REPLACE))
+    redacted = compile_saved_query(
+        program, engine.compile_target, engine.shapes_by_stream(), RedactionPolicy(RedactMode.REPLACE)
+    )
     assert redacted.plan.partial_plan is None

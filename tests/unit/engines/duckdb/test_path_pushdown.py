@@ -43,7 +43,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 def printed_sql(engine: Engine, sql: str) -> str:
     program = parse_and_check_endpoint(Endpoint("test", UUID(int=1), sql, "1"))
-    return compile_saved_query(program, engine.target, engine.shapes()).sql
+    return compile_saved_query(program, engine.compile_target, engine.shapes_by_stream()).sql
 
 
 SUB_QUERIES = (

@@ -45,7 +45,11 @@ def open_engine(tmp_path: Path) -> Iterator[OpenEngine]:
 
 
 def known_paths(engine: DuckDBEngine, project: str) -> ValueKindsByPath:
-    return engine.project_shapes()["s"].shape_of_project(project, engine.shapes()["s"]).kinds
+    return (
+        engine.project_shapes_by_stream()["s"]
+        .shape_of_project(project, engine.shapes_by_stream()["s"])
+        .value_kinds_by_path
+    )
 
 
 def test_project_shapes_survive_restarts(open_engine: OpenEngine) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from cordwood.engines.duckdb.storage.chunk import Chunk
+from cordwood.engines.duckdb.storage.chunk import EventChunk
 from cordwood.engines.duckdb.storage.flusher import FlushLimits
 from cordwood.engines.duckdb.storage.session import Session
 from cordwood.engines.duckdb.storage.storage import Storage, StorageLimits
@@ -38,7 +38,7 @@ def make_events(first: int, count: int) -> list[Event]:
     return [Event(f"e{number}", NOW_US, metadata=f'{{"n":{number}}}') for number in range(first, first + count)]
 
 
-def two_chunks(storage: Storage) -> tuple[StreamStore, Chunk, Chunk]:
+def two_chunks(storage: Storage) -> tuple[StreamStore, EventChunk, EventChunk]:
     """Return two consecutive chunks of ten events each."""
     store = storage.get_store("s")
     storage.append([batch(*make_events(0, 10))])
@@ -147,7 +147,7 @@ def test_an_unexpected_exception_does_not_end_the_flusher(
     flushed = threading.Event()
     storage = Storage(session, tmp_path, StorageLimits(FlushLimits(1, 2**30)), lambda: NOW_US, reports.append)
 
-    def fail_twice(store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
+    def fail_twice(store: StreamStore, chunk: EventChunk, cursor: duckdb.DuckDBPyConnection) -> None:
         # The engine of another test, which may still be open, flushes without failures.
         is_mine = store is storage.get_store("s")
         for failure in failures if is_mine else ():

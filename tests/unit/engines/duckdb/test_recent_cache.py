@@ -31,7 +31,7 @@ from cordwood.model.redaction import RedactMode
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
 from cordwood.sql.plan import EventRange, Plan
-from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.redaction.patterns import RedactionPolicy
 from cordwood.sql.stages import BoundStatement
 from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, batch, rows, stream
 from tests.unit.engines.duckdb.flushing import flush_pending
@@ -78,9 +78,11 @@ def engine(tmp_path: Path) -> Iterator[DuckDBEngine]:
     engine.close()
 
 
-def question(engine: DuckDBEngine, sql: str, limit: int = 5000, redaction: Redaction | None = None) -> BoundStatement:
+def question(
+    engine: DuckDBEngine, sql: str, limit: int = 5000, redaction: RedactionPolicy | None = None
+) -> BoundStatement:
     program = parse_and_check_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=limit))
-    statement = compile_saved_query(program, engine.target, engine.shapes(), redaction)
+    statement = compile_saved_query(program, engine.compile_target, engine.shapes_by_stream(), redaction)
     return bind_parameters(statement, {}, NOW_US, engine.regex_error)
 
 
@@ -205,7 +207,7 @@ def test_answers_from_the_cache_are_redacted(engine: DuckDBEngine) -> None:
         [batch(Event(f"x{at}", NOW_US + 99 + at, "of 10.20.30.40", "p", '{"ip":"10.20.30.40"}')) for at in range(5)]
     )
     fill_cache(engine)
-    page_question = question(engine, PAGE_QUERY, redaction=Redaction(RedactMode.REPLACE))
+    page_question = question(engine, PAGE_QUERY, redaction=RedactionPolicy(RedactMode.REPLACE))
     engine._query_runner._answer_redactor.create_macros(RedactMode.REPLACE)
     recent_rows = engine._query_runner._answer_from_recent_table(
         page_question, RunLimits.from_answer_limits(LIMITS), NEVER_CANCELLED
@@ -228,7 +230,7 @@ def test_a_truncated_answer_is_marked(engine: DuckDBEngine) -> None:
         page_question, RunLimits.from_answer_limits(msgspec.structs.replace(LIMITS, max_rows=3)), NEVER_CANCELLED
     )
     assert recent_rows is not None
-    assert (recent_rows.truncated, [row[0] for row in next(iter(recent_rows.batches))]) == (
+    assert (recent_rows.is_truncated, [row[0] for row in next(iter(recent_rows.batches))]) == (
         True,
         ["e00039", "e00038", "e00037"],
     )
@@ -414,7 +416,7 @@ def test_a_flush_or_deletion_during_a_fill_discards_the_fill(
 def test_without_a_cache_a_flush_does_not_wait_for_the_fill_lock(storage: Storage, session: Session) -> None:
     store = storage.get_store("s")
     storage.append([events(1)])
-    with store.fill_lock, session.cursor() as cursor:
+    with store.memtable_fill_lock, session.cursor() as cursor:
         flushing = threading.Thread(target=flush_one, args=(store, cursor))
         flushing.start()
         flushing.join(10)

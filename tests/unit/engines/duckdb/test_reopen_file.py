@@ -73,7 +73,7 @@ def try_reopen(engine: DuckDBEngine) -> bool:
     """Try to reopen the file, and return whether it was reopened."""
     before = file_identity(engine)
     with engine._session.cursor() as cursor:
-        engine._storage._compactor.memory_reclaimer._reopen(cursor)
+        engine._storage._compactor.memory_reclaimer._reopen_database(cursor)
     return file_identity(engine) != before
 
 
@@ -238,7 +238,7 @@ def test_reopening_waits_for_a_transaction_outside_the_file_gate(engine: DuckDBE
 
 def test_the_file_is_not_reopened_during_a_backup(engine: DuckDBEngine) -> None:
     flush_groups(engine, 1)
-    with engine.snapshot():
+    with engine.open_backup_snapshot():
         assert not try_reopen(engine)
     assert try_reopen(engine)
 
@@ -260,7 +260,7 @@ def test_a_failed_reopening_is_reported_and_retried(engine: DuckDBEngine, monkey
     with engine._session.cursor() as cursor, monkeypatch.context() as broken:
         broken.setattr(Session, "_attach_sql", "ATTACH '/nowhere/at/all' AS store")
         with pytest.raises(duckdb.Error):
-            engine._storage._compactor.memory_reclaimer._reopen(cursor)
+            engine._storage._compactor.memory_reclaimer._reopen_database(cursor)
         with pytest.raises(EngineFailed, match="could not be opened again"):
             rows(engine, COUNTS_QUERY)
         # The fault of an append is retriable, so that the sender repeats the events.

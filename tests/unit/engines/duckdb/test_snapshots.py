@@ -43,7 +43,7 @@ def test_a_snapshot_excludes_later_events(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(session, "_MAX_DATABASE_LOG_BYTES", 1)
     engine = open_engine(tmp_path / "data")
     engine.append([batch(*make_events(0, ROW_GROUP_ROWS + 5000))])
-    with engine.snapshot() as files:
+    with engine.open_backup_snapshot() as files:
         for first in range(100_000, 160_000, 20_000):
             engine.append([batch(*make_events(first, 20_000))])
         engine.delete_expired_events(NOW_US)
@@ -63,7 +63,7 @@ def test_a_snapshot_excludes_later_events(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_snapshot_includes_pending_events(tmp_path: Path) -> None:
     engine = open_engine(tmp_path / "data")
     engine.append([batch(*make_events(0, 3))])
-    with engine.snapshot() as files:
+    with engine.open_backup_snapshot() as files:
         for file in files:
             write_snapshot(file, tmp_path / "copy")
     copy = open_engine(tmp_path / "copy")
@@ -90,7 +90,7 @@ def test_a_checkpoint_empties_duckdbs_log_without_a_snapshot(tmp_path: Path, mon
 
 def test_the_data_folder_stays_locked_after_a_snapshot(tmp_path: Path) -> None:
     engine = open_engine(tmp_path / "data")
-    with engine.snapshot() as files:
+    with engine.open_backup_snapshot() as files:
         assert all(len(b"".join(file.read_chunks())) == file.size for file in files)
     script = (
         "from pathlib import Path; import sys; from cordwood.engines.duckdb.storage import session;"

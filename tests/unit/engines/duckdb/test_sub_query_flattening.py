@@ -66,7 +66,7 @@ def event(number: int) -> Event:
 def select_count(engine: DuckDBEngine, sql: str) -> int:
     """Return the number of SELECTs, without the one that replaces the stream."""
     program = parse_and_check_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=100))
-    at_rest = flushed_sql(compile_saved_query(program, engine.target, engine.shapes()))
+    at_rest = flushed_sql(compile_saved_query(program, engine.compile_target, engine.shapes_by_stream()))
     return str(at_rest).count("SELECT") - 1
 
 
@@ -92,5 +92,5 @@ def test_a_scan_names_only_the_columns_that_are_read(engine: DuckDBEngine) -> No
     program = parse_and_check_endpoint(
         Endpoint("test", UUID(int=1), "select count(*) as n from `s` where project = 'p1'", "1")
     )
-    at_rest = str(flushed_sql(compile_saved_query(program, engine.target, engine.shapes())))
+    at_rest = str(flushed_sql(compile_saved_query(program, engine.compile_target, engine.shapes_by_stream())))
     assert '(SELECT "project" FROM' in at_rest

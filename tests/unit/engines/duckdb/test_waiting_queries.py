@@ -12,7 +12,7 @@ import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.query.query_runner import QueryRunner
-from cordwood.engines.duckdb.storage.chunk import Chunk
+from cordwood.engines.duckdb.storage.chunk import EventChunk
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, CancelToken
@@ -53,7 +53,7 @@ def run_in_thread(hold: Callable[[threading.Event, threading.Event], None]) -> I
 @contextmanager
 def hold_fill_lock(engine: DuckDBEngine) -> Iterator[None]:
     def hold(has_begun: threading.Event, is_over: threading.Event) -> None:
-        with engine._storage.get_store("s").fill_lock:
+        with engine._storage.get_store("s").memtable_fill_lock:
             has_begun.set()
             is_over.wait()
 
@@ -102,7 +102,7 @@ def test_a_query_that_stops_while_it_fills_the_memtable_keeps_the_filled_part(
     filled: list[int] = []
     fill = StreamStore._fill_memtable_with
 
-    def fill_slowly(store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
+    def fill_slowly(store: StreamStore, chunk: EventChunk, cursor: duckdb.DuckDBPyConnection) -> None:
         fill(store, chunk, cursor)
         filled.append(len(chunk.events))
         is_over.wait(0 if is_over.is_set() else 0.3)

@@ -33,7 +33,7 @@ class UploadClient:
     """A client that sends the chunks of a body when the test calls `send`, and collects the answer."""
 
     def __init__(self, site: ShipperSite, *, path: str = "/upload") -> None:
-        headers = {"content-type": JOURNAL_MEDIA_TYPE, "x-api-key": site.inside.key}
+        headers = {"content-type": JOURNAL_MEDIA_TYPE, "x-api-key": site.inside.private_key_secret}
         self.chunks: asyncio.Queue[Message] = asyncio.Queue()
         self.sent: list[Message] = []
         self._app, self._asgi_scope = site.inside.app, _asgi_scope("POST", path, headers)
@@ -84,13 +84,13 @@ async def until_stored(message: str, site: ShipperSite) -> None:
     """Wait until the stream `app` has an event with this message."""
     answer_body = b""
     while message.encode() not in answer_body:
-        scope = _asgi_scope("GET", "/api/sources/app/recent?limit=100", {"x-api-key": site.inside.key})
+        scope = _asgi_scope("GET", "/api/sources/app/recent?limit=100", {"x-api-key": site.inside.private_key_secret})
         _, _, answer_body = await _run_request(site.inside.app, scope, b"", None)
 
 
 @pytest.mark.parametrize("secret", ["user:{key}", "{key}:"])
 def test_the_key_may_be_in_basic_credentials(site: ShipperSite, secret: str) -> None:
-    credentials = base64.b64encode(secret.format(key=site.inside.key).encode()).decode()
+    credentials = base64.b64encode(secret.format(key=site.inside.private_key_secret).encode()).decode()
     answered = site.send(
         "POST",
         "/upload",
@@ -135,7 +135,7 @@ def test_an_upload_waits_for_a_full_disk_without_duplicates(site: ShipperSite) -
     store = Intake.store_body_parts
 
     async def store_until_disk_full(self: Intake, parts: Any, *arguments: Any, **options: Any) -> Any:
-        attempts.append([len(part.parsed.events) for part in parts])
+        attempts.append([len(part.parsed_body.events) for part in parts])
         if len(attempts) < 3:
             raise OutOfDisk("The disk is full.")
         return await store(self, parts, *arguments, **options)

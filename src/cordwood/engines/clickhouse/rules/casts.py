@@ -111,10 +111,10 @@ def _text_to_exact_numeric_caster(kind: Kind) -> Caster:
     if kind is Kind.NUMERIC:
         parsed = f"toDecimal128OrNull(toString(round({parsed}, 9)), 9)"
 
-    def caster(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    def cast_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
         return fill_template(_parse_or_fail_sql(node, parsed, "Invalid NUMERIC value"), value)
 
-    return caster
+    return cast_text
 
 
 def _float_to_numeric(node: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -217,7 +217,7 @@ def _keep_value(_: exp.Expr, value: exp.Expr) -> exp.Expr:
 CAST_RULES: Final = CastRules(
     common_sql=COMMON_SQL,
     time_printer=TIME_PRINTER,
-    casters={
+    casters_by_kinds={
         (Kind.STRING, Kind.INT64): _text_to_int,
         (Kind.STRING, Kind.BOOL): _text_to_bool,
         (Kind.STRING, Kind.FLOAT64): _text_to_float,

@@ -96,7 +96,7 @@ def _array_of_query(query: exp.Expr) -> exp.Expr:
     return fragment_node("arrayMap(_t -> _t.1, (SELECT groupArray(tuple(COLUMNS('.*'))) FROM ({0})))", query)
 
 
-def _record_array_item_properties(node: exp.Expr) -> exp.Expr:
+def _set_metadata_of_array_items(node: exp.Expr) -> exp.Expr:
     """Record properties of an array's items before the items are lowered, because lowering hides these properties."""
     datatype = datatype_of(node)
     for item in node.expressions:
@@ -330,7 +330,7 @@ RULES = RuleSet(
         exp.RangeBucket: _translate_range_bucket,
     },
     by_node_class_before_children={
-        exp.Array: _record_array_item_properties,
+        exp.Array: _set_metadata_of_array_items,
     },
     by_function_name=_TEMPLATE_RULES.by_function_name,
 )

@@ -35,8 +35,8 @@ from cordwood.sql.nodes import (
     attach_operation,
     constant_int,
     internal_function_name,
+    operation_if_of_class,
     operation_node,
-    operation_of,
     path_root,
     path_steps,
 )
@@ -64,7 +64,7 @@ def _translate_record_elements(node: exp.Expr) -> exp.Expr:
 
     An object gives an array with this object, and an array gives its elements. Any other value gives an empty array.
     """
-    elements = operation_of(node, EventValueElements)
+    elements = operation_if_of_class(node, EventValueElements)
     if elements is not None and elements.were_only_arrays_seen:
         return fragment_node(_ARRAY_ITEMS_SQL, node.expressions[0])
     return fragment_node(
@@ -73,7 +73,7 @@ def _translate_record_elements(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_is_record(node: exp.Expr) -> exp.Expr:
-    test = operation_of(node, IsObjectTest)
+    test = operation_if_of_class(node, IsObjectTest)
     if test is not None and test.were_only_objects_seen:
         return fragment_node("isNotNull({0})", node.expressions[0])
     return fragment_node("(ifNull(JSONType({0}), 'Null') = 'Object')", node.expressions[0])
@@ -132,7 +132,7 @@ _READ_TEMPLATE_BY_FORM: Final = {
 
 
 def _translate_subcolumn_read(node: exp.Expr) -> exp.Expr:
-    (column,), operation_ = node.expressions, operation_of(node, SubcolumnRead)
+    (column,), operation_ = node.expressions, operation_if_of_class(node, SubcolumnRead)
     if operation_ is None:
         raise ValueError("no stored path")
     if operation_.form is SubcolumnForm.IS_OBJECT:
@@ -146,7 +146,7 @@ def _translate_subcolumn_read(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_event_from_subcolumn(node: exp.Expr) -> exp.Expr:
-    (value,), operation_ = node.expressions, operation_of(node, EventFromSubcolumn)
+    (value,), operation_ = node.expressions, operation_if_of_class(node, EventFromSubcolumn)
     is_text = kind_of(node) is Kind.STRING
     match None if operation_ is None else operation_.form:
         case SubcolumnForm.TEXT if not is_text:

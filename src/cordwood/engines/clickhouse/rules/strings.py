@@ -423,7 +423,7 @@ class _FormatSql:
     def concatenate(self, parts: Sequence[exp.Expr]) -> exp.Expr:
         return fragment_node(f"concat({placeholders_text(len(parts))}, '')", *parts)
 
-    def printf(self, node: exp.Expr, field: FormatField, letter: str, value: exp.Expr) -> exp.Expr:
+    def format_with_printf(self, node: exp.Expr, field: FormatField, letter: str, value: exp.Expr) -> exp.Expr:
         """Format a value by ClickHouse's printf.
 
         This printf does not support `*`, so that a width that is an argument is applied to the formatted text.
@@ -435,7 +435,7 @@ class _FormatSql:
         format_text = string_literal_node(field.spec.printf_specifier(letter).replace("*", ""))
         return _pad_to_width_argument(field, fragment_node("printf({1}, {0})", value, format_text))
 
-    def pad(self, node: exp.Expr, field: FormatField, value: exp.Expr) -> exp.Expr:
+    def pad_to_width(self, node: exp.Expr, field: FormatField, value: exp.Expr) -> exp.Expr:
         """Pad a text to the width in characters, whereas ClickHouse's printf would count bytes."""
         spec = field.spec
         if spec.conversion_letter in TEXT_CONVERSION_LETTERS and field.star_precision is not None:

@@ -117,10 +117,10 @@ _SECOND_FRACTION_TEXT_SQL: Final = (
 
 _TIME_PARSING_SQL: Final = TimeParsingSql(
     parse_integer="toInt64OrZero({})".format,
-    conditional=COMMON_SQL.conditional,
+    case_when=COMMON_SQL.case_when,
     make_date="makeDate32({}, {}, {})".format,
     add_days="addDays({}, {})".format,
-    weekday="toDayOfWeek({})".format,
+    iso_weekday_number="toDayOfWeek({})".format,
     monday_of_week="toMonday({})".format,
     name_position="toInt64(indexOf([{}], lower(substring({}, 1, 3))))".format,
     units_to_duration="{} * {}".format,
@@ -166,7 +166,7 @@ def _out_of_range_conditions(groups: ParsedElementSql) -> list[str]:
 
     A time is invalid if a number is out of its range, or if its month does not have its day.
     """
-    groups_by_element = groups.templates
+    groups_by_element = groups.template_by_element
     bounds = (
         (groups.number_sql(key), *_BOUNDS_BY_FORMAT_ELEMENT[key])
         for key in _BOUNDS_BY_FORMAT_ELEMENT
@@ -185,7 +185,7 @@ def _time_from_regex_groups_sql(groups: ParsedElementSql, kind: Kind) -> str:
 
     If a TIMESTAMP is to be parsed but the format has no zone, the SQL gives a date and time without a zone.
     """
-    if "s" in groups.templates:
+    if "s" in groups.template_by_element:
         zone = ", 'UTC'" if kind is Kind.TIMESTAMP else ""
         return f"fromUnixTimestamp64Micro({groups.number_sql('s')} * 1000000{zone})"
     if kind is Kind.DATE:
@@ -197,9 +197,9 @@ def _time_from_regex_groups_sql(groups: ParsedElementSql, kind: Kind) -> str:
 
 
 def _apply_parsed_zone_sql(wall: str, groups: ParsedElementSql) -> str:
-    if "z" not in groups.templates:
+    if "z" not in groups.template_by_element:
         return wall
-    offset = groups.templates["z"]
+    offset = groups.template_by_element["z"]
     digits = f"replaceRegexpAll({offset}, '[^0-9]', '')"
     padded_digits = f"if(length({digits}) % 2 = 1, concat('0', {digits}), {digits})"
     total = f"(toInt64OrZero(substring({padded_digits}, 1, 2)) * 60 + toInt64OrZero(substring({padded_digits}, 3))) * 60000000"

@@ -71,16 +71,16 @@ class _AppendedEventColumns:
 
     def __init__(self, select: exp.Select) -> None:
         self._select = select
-        self._positions: dict[exp.Expr, int] = {}
+        self._position_by_column: dict[exp.Expr, int] = {}
 
     def find_or_append_column(self, part: exp.Expr) -> int:
         """Return the position in the SELECT list of the column with `part`; append the column if it is missing."""
         document = _source_column(part)
-        if document not in self._positions:
-            self._positions[document] = len(self._select.expressions)
-            name = f"part {len(self._positions)}"
+        if document not in self._position_by_column:
+            self._position_by_column[document] = len(self._select.expressions)
+            name = f"part {len(self._position_by_column)}"
             self._select.append("expressions", exp.alias_(document, name, quoted=True))
-        return self._positions[document]
+        return self._position_by_column[document]
 
 
 def _source_column(part: exp.Expr) -> exp.Expr:
@@ -137,7 +137,7 @@ def compute_deferred_columns(
                     columns[place]
                     for place in (completion.metadata_position, completion.extras_position, completion.project_position)
                 )
-                maps[same] = encode_attribute_maps(zip(*parts, strict=True), completion.levels, growth)
+                maps[same] = encode_attribute_maps(zip(*parts, strict=True), completion.flattened_level_count, growth)
             else:
                 growth.add_grown_bytes(sum(len(bytes(cell)) for cell in maps[same] if isinstance(cell, msgspec.Raw)))
             yield completion.column_position, maps[same]
@@ -218,12 +218,12 @@ class _FlattenedKeyCache:
     All caches of a batch share `room`, a list whose only item is the number of characters that may still be cached.
     """
 
-    __slots__ = ("_child_caches", "_remaining_characters", "flattened_keys", "prefix")
+    __slots__ = ("_child_caches", "_shared_remaining_characters", "flattened_keys", "prefix")
 
     def __init__(self, prefix: str, room: list[int]) -> None:
         self.prefix = prefix
         self.flattened_keys: dict[str, str] = {}
-        self._remaining_characters = room
+        self._shared_remaining_characters = room
         self._child_caches: dict[str, _FlattenedKeyCache] = {}
 
     def flatten_key(self, key: str) -> str:
@@ -240,7 +240,7 @@ class _FlattenedKeyCache:
         """
         found = self._child_caches.get(key)
         if found is None:
-            found = _FlattenedKeyCache(f"{self.prefix}{key}.", self._remaining_characters)
+            found = _FlattenedKeyCache(f"{self.prefix}{key}.", self._shared_remaining_characters)
             if len(found.prefix.encode()) > MAX_FLATTENED_KEY_BYTES + 1:
                 return None
             if self._reserve_characters(len(found.prefix) + _CACHE_OBJECT_COST_CHARACTERS):
@@ -248,8 +248,8 @@ class _FlattenedKeyCache:
         return found
 
     def _reserve_characters(self, characters: int) -> bool:
-        self._remaining_characters[0] -= characters
-        return self._remaining_characters[0] > 0
+        self._shared_remaining_characters[0] -= characters
+        return self._shared_remaining_characters[0] > 0
 
 
 _AddAttributes = Callable[[Mapping[str, Any], dict[str, str]], None]

@@ -150,7 +150,7 @@ def _group_key_positions(select: exp.Select) -> frozenset[int] | None:
 
 
 def _merge_of_group_key(value: exp.Expr) -> MergeAggregate | None:
-    return MergeAggregate.KEY if kind_of(value) in _GROUP_KEY_KINDS else None
+    return MergeAggregate.GROUP_KEY if kind_of(value) in _GROUP_KEY_KINDS else None
 
 
 def _merge_of_aggregate(value: exp.Expr) -> MergeAggregate | None:
@@ -384,6 +384,6 @@ def _merging_query(tree: exp.Expr, source: ScanSource, *, at_rest: bool) -> exp.
 
 def _merge_column_sql(merge: MergeAggregate, name: str) -> exp.Expr:
     column = exp.column(name, _PARTIAL_ROWS_ALIAS, quoted=True)
-    if merge is MergeAggregate.KEY:
+    if merge is MergeAggregate.GROUP_KEY:
         return column
     return fragment_node("sum({0})::BIGINT" if merge is MergeAggregate.SUM else f"{merge.value}({{0}})", column)

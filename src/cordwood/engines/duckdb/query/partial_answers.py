@@ -97,17 +97,17 @@ class PartialAnswerEntry:
     """
 
     def __init__(self, types: Sequence[str], blocks: Mapping[str, bytes]) -> None:
-        self.types = tuple(types)
+        self.column_types = tuple(types)
         # This mapping is never mutated, only replaced, because other threads read it without the lock.
         self.encoded_rows_by_content_id = blocks
         # Whether the entry was used again after it was computed.
         self.was_reused = False
         # The last result of merging partial answers: what was merged (see `cache_merged_rows`), and the merged rows.
-        self.last_merge: tuple[object, list[PartialRow]] = (None, [])
+        self.last_merge_parts_and_rows: tuple[object, list[PartialRow]] = (None, [])
 
     @property
     def estimated_bytes(self) -> int:
-        merged_bytes = sum(map(_row_bytes, self.last_merge[1]))
+        merged_bytes = sum(map(_row_bytes, self.last_merge_parts_and_rows[1]))
         return merged_bytes + sum(_BLOCK_BYTES + len(rows) for rows in self.encoded_rows_by_content_id.values())
 
 
@@ -145,8 +145,8 @@ class PartialAnswerCache:
         )
         self._max_entry_bytes = fresh_bytes // _NEW_ENTRIES_MEMORY_DIVISOR
         self._call_count_generations: tuple[dict[str, int], dict[str, int]] = ({}, {})
-        self._paused_until: dict[str, float] = {}
-        self._files = _EntryFiles(folder, limits.max_disk_bytes)
+        self._paused_until_by_key: dict[str, float] = {}
+        self._entry_files = _EntryFiles(folder, limits.max_disk_bytes)
 
     @property
     def is_enabled(self) -> bool:
@@ -161,7 +161,7 @@ class PartialAnswerCache:
         with self._lock:
             if self._is_paused(key) or self._is_paused(call):
                 return False
-            if self._reused_entries.peek(key) or self._new_entries.peek(key) or key in self._files:
+            if self._reused_entries.peek(key) or self._new_entries.peek(key) or key in self._entry_files:
                 return True
             current, previous = self._call_count_generations
             count = current.get(key, previous.get(key, 0)) + 1
@@ -188,16 +188,16 @@ class PartialAnswerCache:
             self._drop_entry(key)
 
     def _is_paused(self, name: str) -> bool:
-        paused_until = self._paused_until.get(name)
+        paused_until = self._paused_until_by_key.get(name)
         if paused_until is not None and self._clock() >= paused_until:
-            del self._paused_until[name]
+            del self._paused_until_by_key[name]
             return False
         return paused_until is not None
 
     def _pause_for(self, key: str, seconds: float) -> None:
-        if len(self._paused_until) >= _MAX_COUNTED_QUESTIONS:
-            self._paused_until.clear()
-        self._paused_until[key] = self._clock() + seconds
+        if len(self._paused_until_by_key) >= _MAX_COUNTED_QUESTIONS:
+            self._paused_until_by_key.clear()
+        self._paused_until_by_key[key] = self._clock() + seconds
 
     def find_entry(self, key: str, contents: AbstractSet[str]) -> PartialAnswerEntry | None:
         """Return the question's entry, or None if there is none; first remove the blocks whose content has changed.
@@ -223,7 +223,7 @@ class PartialAnswerCache:
         self._record_observation(PartialAnswersUsed(outcome="computed"))
         with self._lock:
             entry = self._reused_entries.peek(key) or self._new_entries.peek(key)
-            if entry is None or entry.types != tuple(types):
+            if entry is None or entry.column_types != tuple(types):
                 self._drop_entry(key)
                 entry = PartialAnswerEntry(types, {})
                 self._new_entries.put(key, entry)
@@ -241,7 +241,7 @@ class PartialAnswerCache:
         """
         if len(rows) <= _MAX_CACHED_MERGED_ROWS:
             with self._lock:
-                entry.last_merge = parts, rows
+                entry.last_merge_parts_and_rows = parts, rows
                 self._update_entry_size(key)
 
     def record_use(self, key: str, entry: PartialAnswerEntry) -> None:
@@ -256,7 +256,7 @@ class PartialAnswerCache:
             entry.was_reused = True
             self._new_entries.drop(key)
             self._reused_entries.put(key, entry)
-            self._files.write(key, entry)
+            self._entry_files.write(key, entry)
 
     def _replace_blocks(self, key: str, entry: PartialAnswerEntry, blocks: Mapping[str, bytes]) -> None:
         entry.encoded_rows_by_content_id = blocks
@@ -266,14 +266,14 @@ class PartialAnswerCache:
             return
         self._update_entry_size(key)
         if entry.was_reused:
-            self._files.write(key, entry)
+            self._entry_files.write(key, entry)
 
     def _update_entry_size(self, key: str) -> None:
         self._reused_entries.update_size(key)
         self._new_entries.update_size(key)
 
     def _load_entry(self, key: str) -> PartialAnswerEntry | None:
-        entry = self._files.read(key)
+        entry = self._entry_files.read(key)
         if entry is not None:
             entry.was_reused = True
             self._reused_entries.put(key, entry)
@@ -282,7 +282,7 @@ class PartialAnswerCache:
     def _drop_entry(self, key: str) -> None:
         self._new_entries.drop(key)
         self._reused_entries.drop(key)
-        self._files.delete(key)
+        self._entry_files.delete(key)
 
 
 class _EntryFiles:
@@ -325,7 +325,7 @@ class _EntryFiles:
 
         After a crash, the file is the old one, the new one, or one that `read` recognises as damaged.
         """
-        body = _encode_msgpack(_StoredEntry(list(entry.types), dict(entry.encoded_rows_by_content_id)))
+        body = _encode_msgpack(_StoredEntry(list(entry.column_types), dict(entry.encoded_rows_by_content_id)))
         content = _FILE_FORMAT_HEADER + sha256(key.encode() + body).digest() + body
         self._bytes_by_key.pop(key, None)
         if len(content) > self._max_bytes // _NEW_ENTRIES_MEMORY_DIVISOR:
@@ -370,7 +370,7 @@ class _EntryFiles:
 
 def merge_partial_rows(rows: Sequence[PartialRow], merges: Sequence[MergeAggregate]) -> list[PartialRow]:
     """Merge the rows with equal keys into one row; a cell is NULL only if it is NULL in all of these rows."""
-    keys = [position for position, merge in enumerate(merges) if merge is MergeAggregate.KEY]
+    keys = [position for position, merge in enumerate(merges) if merge is MergeAggregate.GROUP_KEY]
     merged: dict[PartialRow, list[PartialCell]] = {}
     for row in rows:
         key = tuple(row[position] for position in keys)
@@ -379,7 +379,7 @@ def merge_partial_rows(rows: Sequence[PartialRow], merges: Sequence[MergeAggrega
             merged[key] = list(row)
             continue
         for position, merge in enumerate(merges):
-            if merge is not MergeAggregate.KEY:
+            if merge is not MergeAggregate.GROUP_KEY:
                 total[position] = _merge_cells(merge, total[position], row[position])
     return [tuple(total) for total in merged.values()]
 
@@ -470,7 +470,7 @@ class FilledPlanVariant(msgspec.Struct, frozen=True):
     """
 
     variant: PlanVariant
-    values: Mapping[str, object]
+    added_parameter_values: Mapping[str, object]
 
 
 class PartialAnswerPlanner:
@@ -486,10 +486,10 @@ class PartialAnswerPlanner:
         self._cache = answers
         self._statement_parser = statements
         self._streams = question.statement.streams
-        self._values = question.values
-        self._plan = plan
+        self._parameter_values = question.values
+        self._partial_answer_plan = plan
         # The question's key in the cache. It is unknown until the statement has been parsed.
-        self._key: str | None = None
+        self._question_key: str | None = None
 
     def prepare_variant(self, cursor: duckdb.DuckDBPyConnection, reads: EventRange) -> FilledPlanVariant | None:
         """Compute missing partial answers; return the plan's variant that uses them, or None if they cannot be used.
@@ -497,13 +497,15 @@ class PartialAnswerPlanner:
         The caller must read the answer in the same transaction. If the query reads only flushed events, this method
         begins the transaction. Otherwise, the transaction is open already.
         """
-        key = self._key = self._compute_question_key(cursor)
-        call = key + _digest_of([(name, str(value)) for name, value in self._values.items() if name != NOW_SLOT_NAME])
+        key = self._question_key = self._compute_question_key(cursor)
+        call = key + _digest_of(
+            [(name, str(value)) for name, value in self._parameter_values.items() if name != NOW_SLOT_NAME]
+        )
         if not self._cache.decide_use_for_call(key, call):
             return None
         if reads is EventRange.FLUSHED:
             cursor.execute("BEGIN")
-        blocks = self._cache.block_reader.read_blocks(cursor, self._plan.stream)
+        blocks = self._cache.block_reader.read_blocks(cursor, self._partial_answer_plan.stream)
         split = self._divide_blocks_by_coverage(
             blocks, self._read_time_bounds(cursor) if blocks.registered_blocks else None
         )
@@ -517,27 +519,27 @@ class PartialAnswerPlanner:
             return None
         entry, rows_by_content = found
         merged = self._merge_covered_rows(key, entry, rows_by_content, split)
-        variant = next(variant for variant in self._plan.variants if variant.event_range is reads)
-        return self._fill_variant(variant, split, merged, entry.types)
+        variant = next(variant for variant in self._partial_answer_plan.variants if variant.event_range is reads)
+        return self._fill_variant(variant, split, merged, entry.column_types)
 
     def pause_failed_question(self) -> None:
         """Record that the run on partial answers failed, so that they are not used for this question for a while."""
-        if self._key is not None:
-            self._cache.pause_failed_question(self._key)
+        if self._question_key is not None:
+            self._cache.pause_failed_question(self._question_key)
 
     def _compute_question_key(self, cursor: duckdb.DuckDBPyConnection) -> str:
         """Return the question's key: a digest of the SQL that aggregates a block, its values, and software versions."""
-        text = print_segments(self._plan.blocks_query, self._values)
+        text = print_segments(self._partial_answer_plan.blocks_query, self._parameter_values)
         parsed = self._statement_parser.parse_checked(cursor, text, self._streams)
-        values = [(name, repr(self._values[name])) for name in sorted(parsed.named_parameters)]
+        values = [(name, repr(self._parameter_values[name])) for name in sorted(parsed.named_parameters)]
         return _digest_of((_SOFTWARE_VERSIONS, text, values))
 
     def _read_time_bounds(self, cursor: duckdb.DuckDBPyConnection) -> list[int] | None:
         """Return the values of the time bounds, or None if one is NULL, so that no event is within the bounds."""
-        if not self._plan.bounds_query:
+        if not self._partial_answer_plan.bounds_query:
             return []
         parsed = self._statement_parser.parse_checked(
-            cursor, print_segments(self._plan.bounds_query, self._values), self._streams
+            cursor, print_segments(self._partial_answer_plan.bounds_query, self._parameter_values), self._streams
         )
         ((*bounds,),) = cursor.execute(parsed, self._parameter_values_of(parsed)).fetchall()
         return None if None in bounds else bounds
@@ -567,7 +569,7 @@ class PartialAnswerPlanner:
     def _bounds_of_whole_hours(self, bounds: Sequence[int]) -> tuple[int | None, int | None]:
         """Return the start and the end of the whole hours within the time bounds; None if a side has no bound."""
         lows, highs = [], []
-        for comparison, bound in zip(self._plan.comparisons, bounds, strict=True):
+        for comparison, bound in zip(self._partial_answer_plan.time_bound_comparisons, bounds, strict=True):
             if comparison is TimeComparison.AT_OR_AFTER:
                 lows.append(-(-bound // HOUR_US) * HOUR_US)
             elif comparison is TimeComparison.AFTER:
@@ -582,7 +584,7 @@ class PartialAnswerPlanner:
         return any(
             not _OPERATOR_BY_TIME_COMPARISON[comparison](block.oldest_us, bound)
             and not _OPERATOR_BY_TIME_COMPARISON[comparison](block.newest_us, bound)
-            for comparison, bound in zip(self._plan.comparisons, bounds, strict=True)
+            for comparison, bound in zip(self._partial_answer_plan.time_bound_comparisons, bounds, strict=True)
         )
 
     def _compute_missing_blocks(
@@ -617,7 +619,7 @@ class PartialAnswerPlanner:
         Rows cannot be stored if there are too many, or if a column has an unsupported type.
         """
         segments = fill_partial_answer_segments(
-            self._plan.blocks_query, PartialAnswerSql(_in_blocks_sql(block.number for block in blocks))
+            self._partial_answer_plan.blocks_query, PartialAnswerSql(_in_blocks_sql(block.number for block in blocks))
         )
         description = self._run_segments(cursor, ("FROM (", *segments, ") LIMIT 0")).description or []
         types = [str(column[1]) for column in description[:-2]]
@@ -637,11 +639,11 @@ class PartialAnswerPlanner:
         return types, by_content
 
     def _run_segments(self, cursor: duckdb.DuckDBPyConnection, segments: SqlSegments) -> duckdb.DuckDBPyConnection:
-        parsed = self._statement_parser.parse_unchecked(cursor, print_segments(segments, self._values))
+        parsed = self._statement_parser.parse_unchecked(cursor, print_segments(segments, self._parameter_values))
         return cursor.execute(parsed, self._parameter_values_of(parsed))
 
     def _parameter_values_of(self, parsed: duckdb.Statement) -> dict[str, object]:
-        return {name: self._values[name] for name in parsed.named_parameters}
+        return {name: self._parameter_values[name] for name in parsed.named_parameters}
 
     def _merge_covered_rows(
         self, key: str, entry: PartialAnswerEntry, rows_by_content: Mapping[str, bytes], split: "_BlockCoverage"
@@ -649,11 +651,12 @@ class PartialAnswerPlanner:
         """Merge the rows of all hours within the time bounds, or return the cached result of the same merge."""
         contents = tuple(block.content_id for block in split.covered_blocks)
         parts = (contents, split.covered_from_us, split.covered_before_us)
-        merged_parts, merged = entry.last_merge
+        merged_parts, merged = entry.last_merge_parts_and_rows
         if merged_parts != parts:
             decoded = (row for content in contents for row in decode_partial_rows(rows_by_content[content]))
             merged = merge_partial_rows(
-                [tuple(cells) for hour, *cells in decoded if split.covers_hour(hour)], self._plan.merge_aggregates
+                [tuple(cells) for hour, *cells in decoded if split.covers_hour(hour)],
+                self._partial_answer_plan.merge_aggregates,
             )
             self._cache.cache_merged_rows(key, entry, parts, merged)
         return merged
@@ -662,7 +665,7 @@ class PartialAnswerPlanner:
         self, variant: PlanVariant, split: "_BlockCoverage", rows: Sequence[PartialRow], types: Sequence[str]
     ) -> FilledPlanVariant:
         prefix = "partial_"
-        while any(name.lower().startswith(prefix) for name in self._values):
+        while any(name.lower().startswith(prefix) for name in self._parameter_values):
             prefix += "_"
         names = [f"{prefix}{index}" for index, _ in enumerate(types)]
         columns = [_FROM_CELL_SQL_BY_TYPE[type_].format(f"${name}") for type_, name in zip(types, names, strict=True)]

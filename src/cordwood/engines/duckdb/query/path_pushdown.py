@@ -24,7 +24,7 @@ from cordwood.sql.nodes import (
     has_operation,
     joined_relations,
     non_recursive_cte,
-    operation_of,
+    operation_if_of_class,
 )
 
 _COMPOSITE_VALUE_KINDS = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
@@ -72,29 +72,31 @@ class _PushdownState(msgspec.Struct):
         return None if cte is None else self._add_path_to_query(cte.this, read, depth)
 
     def _add_path_to_stream_scan(self, table: exp.Table, read: ScannedPath) -> str | None:
-        if EVENT_COLUMNS.get(read.column) != "VARIANT":
+        if EVENT_COLUMNS.get(read.stored_column) != "VARIANT":
             return None
-        self.scanned_paths_by_table.setdefault(id(table), {}).setdefault(read.name, read)
-        return read.name
+        self.scanned_paths_by_table.setdefault(id(table), {}).setdefault(read.generated_column_name, read)
+        return read.generated_column_name
 
     def _add_path_to_query(self, query: exp.Expr, read: ScannedPath, depth: int) -> str | None:
         if not isinstance(query, exp.Select) or not _may_add_column(query):
             return None
         projections = self._columns_of_select(query)
-        existing = projections.get(read.name.lower())
+        existing = projections.get(read.generated_column_name.lower())
         if existing is not None:
             # Without this key, the column was not generated: the query's author has used the name for another column,
             # which does not hold the path.
-            return read.name if existing.meta_get(_GENERATED_COLUMN_METADATA_KEY) else None
-        column_and_path = _column_and_path_of(projections.get(read.column.lower()))
+            return read.generated_column_name if existing.meta_get(_GENERATED_COLUMN_METADATA_KEY) else None
+        column_and_path = _column_and_path_of(projections.get(read.stored_column.lower()))
         if column_and_path is None:
             return None
         column, path = column_and_path
         name = self._add_path_to_relation(query, column.table, read.prefixed_with(column.name, path), depth)
         if name is not None:
-            provided = _append_generated_column(query, exp.column(name, column.table, quoted=True), read.name)
-            projections.setdefault(read.name.lower(), provided)
-        return name and read.name
+            provided = _append_generated_column(
+                query, exp.column(name, column.table, quoted=True), read.generated_column_name
+            )
+            projections.setdefault(read.generated_column_name.lower(), provided)
+        return name and read.generated_column_name
 
     def _columns_of_select(self, query: exp.Select) -> dict[str, exp.Expr]:
         """Return the columns of a SELECT by name in lower case; if a name occurs more than once, use its first column.
@@ -194,7 +196,7 @@ def _column_and_path_of(node: exp.Expr | None) -> tuple[exp.Column, _PathSteps] 
     node = node.unalias() if node is not None else None
     if node is None:
         return None
-    read = operation_of(node, PathRead)
+    read = operation_if_of_class(node, PathRead)
     return _column_with_path(node, ()) if read is None else _column_with_path(fragment_parts(node)[0], read.steps)
 
 

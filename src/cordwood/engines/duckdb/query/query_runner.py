@@ -91,7 +91,7 @@ class QueryRunner:
         parsed_bytes: int = PARSED_STATEMENT_CACHE_BYTES,
     ) -> None:
         self._storage = storage
-        self._partial_answers = partial_answers
+        self._partial_answer_cache = partial_answers
         self._answer_redactor = redaction
         self._statement_checker = check
         self._deadline_timer = DeadlineTimer()
@@ -99,7 +99,7 @@ class QueryRunner:
         self._column_types_cache: BoundedCache[bytes, ColumnTypes] = BoundedCache(
             _COLUMN_TYPE_CACHE_BYTES, _cached_types_bytes
         )
-        self._parsed_cache: BoundedCache[_StatementKey, duckdb.Statement] = BoundedCache(
+        self._parsed_statement_cache: BoundedCache[_StatementKey, duckdb.Statement] = BoundedCache(
             parsed_bytes, _parsed_statement_bytes
         )
         # The questions, by hash, for which the recent table had too few events. Each has the time until which the
@@ -108,14 +108,14 @@ class QueryRunner:
         # The digests of statements whose last run was quick.
         self._quick_statement_digests: set[bytes] = set()
         with storage.open_query_view(()) as view:
-            self._track_progress_statements = view.cursor.extract_statements(_TRACK_PROGRESS_SQL)
+            self._progress_tracking_statements = view.cursor.extract_statements(_TRACK_PROGRESS_SQL)
         self._optimistic_runner = OptimisticRedactionRunner()
 
     def answer(self, question: BoundStatement, answer_limits: AnswerLimits, cancel: Cancellation) -> Rows:
         limits = RunLimits.from_answer_limits(answer_limits)
         statement = question.statement
-        if statement.redaction is not None:
-            self._answer_redactor.create_macros(statement.redaction)
+        if statement.redact_mode is not None:
+            self._answer_redactor.create_macros(statement.redact_mode)
         if (arrived := statement.plan.find_variant(EventRange.NEWLY_ARRIVED)) is not None:
             rows = self._answer_from_arrived_tables(question, arrived, limits, cancel)
             return rows or self._answer_from_all_events(question, limits, cancel)
@@ -154,7 +154,7 @@ class QueryRunner:
             if not view.is_still_valid():
                 return None
         (batch,) = rows.batches
-        if rows.truncated or len(batch) == statement.row_limit:
+        if rows.is_truncated or len(batch) == statement.row_limit:
             rows.engine_seconds = time.perf_counter() - started_at
             return rows
         if len(self._recent_table_skipped_until) >= _MAX_REMEMBERED_STATEMENTS:
@@ -219,9 +219,9 @@ class QueryRunner:
     ) -> Rows:
         """Run the statement on partial answers; if that is impossible or fails, run it on all events."""
         plan = question.statement.plan.partial_plan
-        if plan is None or optimistic or not self._partial_answers.is_enabled:
+        if plan is None or optimistic or not self._partial_answer_cache.is_enabled:
             return self._run_in_view(question, limits, cancel, optimistic=optimistic)
-        reuse = PartialAnswerPlanner(self._partial_answers, self, question, plan)
+        reuse = PartialAnswerPlanner(self._partial_answer_cache, self, question, plan)
         try:
             return self._run_in_view(question, limits, cancel, reuse=reuse)
         except (ServiceBusy, QueryCancelled, QueryOutOfTime):
@@ -247,7 +247,7 @@ class QueryRunner:
             stack.callback(run.stop_progress_reading)
             if question.statement.digest not in self._quick_statement_digests:
                 with run.translate_errors_of_stopped_query():
-                    for setting in self._track_progress_statements:
+                    for setting in self._progress_tracking_statements:
                         view.cursor.execute(setting)
                 cancel.set_progress_reader(partial(run.read_progress, view.cursor))
             reads = EventRange.FLUSHED if view.reads_only_flushed_events else EventRange.ALL
@@ -259,7 +259,9 @@ class QueryRunner:
                     reused = reuse.prepare_variant(view.cursor, reads)
                 if reused is not None:
                     variant = reused.variant
-                    question = msgspec.structs.replace(question, values={**question.values, **reused.values})
+                    question = msgspec.structs.replace(
+                        question, values={**question.values, **reused.added_parameter_values}
+                    )
             return self._start_query(question, variant, view, run, stack)
 
     def _create_running_query(
@@ -272,11 +274,11 @@ class QueryRunner:
         run = _RunningQuery(limits, statement, self._answer_redactor)
         alarm = stack.enter_context(self._deadline_timer.call_at(limits.expires_at, run.expire))
 
-        def stop() -> None:
+        def stop_query() -> None:
             run.cancel()
             self._deadline_timer.fire_now(alarm)
 
-        cancel.on_cancel(stop)
+        cancel.on_cancel(stop_query)
         return run
 
     def _start_query(
@@ -290,7 +292,7 @@ class QueryRunner:
         with run.translate_errors_of_stopped_query():
             types = self._column_types(cursor, question)
             limit = _limit_clause(statement, run.limits.max_rows + 1)
-            segments = _render_cells_sql(variant.segments, types, limit, statement.completions)
+            segments = _render_cells_sql(variant.segments, types, limit, statement.computed_columns)
             sql = print_segments(segments, question.values)
             filters = variant.block_filters()
             if filters:
@@ -337,11 +339,11 @@ class QueryRunner:
     def parse_checked(self, cursor: duckdb.DuckDBPyConnection, sql: str, streams: tuple[str, ...]) -> duckdb.Statement:
         """Check and parse the statement, or take it from the cache of statements that passed the isolation check."""
         key = (sql, streams)
-        parsed = self._parsed_cache.get(key)
+        parsed = self._parsed_statement_cache.get(key)
         if parsed is None:
             self._statement_checker.check(cursor, sql, streams)
             parsed = _parse_select(cursor, sql)
-            self._parsed_cache.put(key, parsed)
+            self._parsed_statement_cache.put(key, parsed)
         return parsed
 
     def parse_unchecked(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
@@ -361,7 +363,7 @@ class _RunningQuery:
         self._redacted_columns = redaction.columns_to_redact(statement)
         # Keep only these attributes of the statement, because a run may stay in memory for a while until the garbage
         # collector frees it. The whole statement contains long texts.
-        self._deferred_columns = statement.completions
+        self._deferred_columns = statement.computed_columns
         self._column_count = len(statement.column_names)
         self._redaction_cursor: duckdb.DuckDBPyConnection | None = None
         self._is_cancelled = False
@@ -436,7 +438,7 @@ class _RunningQuery:
             remaining -= len(fetched)
             if remaining == 0:
                 with self.translate_errors_of_stopped_query():
-                    rows.truncated = cursor.fetchone() is not None
+                    rows.is_truncated = cursor.fetchone() is not None
             yield _rows_to_cells(
                 self._redact_batch(fetched, types), types[: self._column_count], self._deferred_columns
             )
@@ -574,7 +576,7 @@ class DeadlineTimer:
         # A heap of alarms, ordered by due time. Each entry has a unique number, so that `heapq` never compares alarms.
         self._alarm_heap: list[tuple[float, int, _Alarm]] = []
         self._schedule_changed = threading.Condition()
-        self._numbers = itertools.count()
+        self._alarm_sequence_numbers = itertools.count()
         self._is_closed = False
         self._thread = threading.Thread(target=self._run_timer, name="watch", daemon=True)
         self._thread.start()
@@ -597,7 +599,7 @@ class DeadlineTimer:
             self._schedule(alarm, time.monotonic())
 
     def _schedule(self, alarm: _Alarm, due_at: float) -> None:
-        heapq.heappush(self._alarm_heap, (due_at, next(self._numbers), alarm))
+        heapq.heappush(self._alarm_heap, (due_at, next(self._alarm_sequence_numbers), alarm))
         if self._alarm_heap[0][2] is alarm:
             self._schedule_changed.notify()
 

@@ -145,7 +145,7 @@ class _RedactionSQL:
     def replace_matches(self, text: str, pattern: str, shown: str) -> str:
         return f"regexp_replace({text}, {text_literal(pattern)}, {text_literal(shown)}, 'g')"
 
-    def conditional(self, condition: str, then: str, otherwise: str) -> str:
+    def case_when(self, condition: str, then: str, otherwise: str) -> str:
         return f"CASE WHEN {condition} THEN {then} ELSE {otherwise} END"
 
     def current_match_part(self, at: int) -> str:
@@ -211,24 +211,24 @@ class AnswerRedactor:
         self._open_cursor = cursor
         self._redaction_config = redacting
         self._lock = Lock()
-        self._created_modes: set[RedactMode] = set()
+        self._modes_with_created_macros: set[RedactMode] = set()
         self._text_redactor = texts or TextRedactor()
 
     def columns_to_redact(self, statement: Statement) -> "ColumnsToRedact":
         """Return the columns of the statement's answer that must be redacted after they are fetched."""
-        return ColumnsToRedact(self, statement.redaction, statement.raw_column_indexes)
+        return ColumnsToRedact(self, statement.redact_mode, statement.unredacted_column_indexes)
 
     def create_macros(self, mode: RedactMode) -> None:
         """Create the macros of a redaction mode unless they exist; their creation takes a third of a second."""
         with self._lock:
-            if mode in self._created_modes:
+            if mode in self._modes_with_created_macros:
                 return
             with self._open_cursor() as cursor:
                 for statement in create_macro_statements(
                     self._redaction_config.rules, self._redaction_config.hash_key, mode
                 ):
                     cursor.execute(statement)
-            self._created_modes.add(mode)
+            self._modes_with_created_macros.add(mode)
 
     def redact_json(self, mode: RedactMode, texts: OptionalTexts, on_cursor: CursorCallback) -> list[str | None]:
         """Redact JSON texts; each connection used is passed to `on_cursor`, so that the caller can interrupt it."""

@@ -51,17 +51,17 @@ class ScannedPath(msgspec.Struct, frozen=True):
     assemble it.
     """
 
-    column: str
+    stored_column: str
     steps: tuple[str, ...]
     mode: ReadMode
     is_wide: bool = False
 
     @property
-    def name(self) -> str:
+    def generated_column_name(self) -> str:
         """The name of the path's column; it has the positions of capitals, because DuckDB ignores case in names."""
         path = "".join(f".{quote_identifier(step)}" for step in self.steps)
         capitals = ",".join(str(index) for index, letter in enumerate(path) if letter.isupper())
-        return f"{self.column}{path} {self.mode.value}{capitals and ' ' + capitals}"
+        return f"{self.stored_column}{path} {self.mode.value}{capitals and ' ' + capitals}"
 
     def prefixed_with(self, column: str, steps: tuple[str, ...]) -> "ScannedPath":
         return ScannedPath(column, (*steps, *self.steps), self.mode, self.is_wide)
@@ -74,21 +74,28 @@ class ScannedPath(msgspec.Struct, frozen=True):
         """
         text_read = next((read for read in other_reads if read.reads_text_inside_record(self)), None)
         if text_read is None:
-            return merge_fragments("{0} AS {1}", self.value_sql(), identifier_node(self.name))
+            return merge_fragments("{0} AS {1}", self.value_sql(), identifier_node(self.generated_column_name))
         return merge_fragments(
-            "{0} IS NOT NULL OR {1} AS {2}", text_read.value_sql(), self.value_sql(), identifier_node(self.name)
+            "{0} IS NOT NULL OR {1} AS {2}",
+            text_read.value_sql(),
+            self.value_sql(),
+            identifier_node(self.generated_column_name),
         )
 
     def reads_text_inside_record(self, record: "ScannedPath") -> bool:
         depth = len(record.steps)
-        is_below = self.column == record.column and len(self.steps) > depth and self.steps[:depth] == record.steps
+        is_below = (
+            self.stored_column == record.stored_column
+            and len(self.steps) > depth
+            and self.steps[:depth] == record.steps
+        )
         return is_below and self.mode is ReadMode.TEXT and record.mode is ReadMode.IS_OBJECT
 
     def value_sql(self) -> exp.Expr:
         if self.mode is ReadMode.IS_OBJECT:
-            steps = self.steps if self.column == "extras" else (self.column, *self.steps)
+            steps = self.steps if self.stored_column == "extras" else (self.stored_column, *self.steps)
             return fragment_node('contains("object_paths", {0})', string_literal_node(format_path(steps)))
-        path = value_at_path_node(identifier_node(self.column), self.steps)
+        path = value_at_path_node(identifier_node(self.stored_column), self.steps)
         return merge_fragments("{0}::VARCHAR", path) if self.mode is ReadMode.TEXT else path
 
 
@@ -106,7 +113,7 @@ class ScanSource(msgspec.Struct, frozen=True):
     @property
     def wide_column_names(self) -> frozenset[str]:
         """The names of the additional columns that are expensive to read."""
-        return frozenset(read.name for read in self.scanned_paths if read.is_wide)
+        return frozenset(read.generated_column_name for read in self.scanned_paths if read.is_wide)
 
     def select_events(self, table: EventTable, *extra_columns: exp.Expr, reads_all: bool = False) -> exp.Expr:
         """Return a SELECT over one of the stream's tables.
@@ -116,7 +123,7 @@ class ScanSource(msgspec.Struct, frozen=True):
         only the column `object_paths`, because DuckDB would otherwise begin the query with an arbitrary row group.
         """
         used = self._used_columns()
-        reads = [read for read in self.scanned_paths if read.name in used]
+        reads = [read for read in self.scanned_paths if read.generated_column_name in used]
         other_reads = reads if reads_all else []
         return self._build_select(
             table,
@@ -136,9 +143,9 @@ class ScanSource(msgspec.Struct, frozen=True):
         filter, not for all events that the scan visits.
         """
         used = self._used_columns()
-        reads = [read for read in self.scanned_paths if read.name in used]
+        reads = [read for read in self.scanned_paths if read.generated_column_name in used]
         wide_reads = [read for read in reads if read.is_wide]
-        wide_columns = frozenset(read.column for read in wide_reads)
+        wide_columns = frozenset(read.stored_column for read in wide_reads)
         columns = [
             _column_sql(name, as_json=name in as_json - wide_columns) for name in _stored_columns(used | wide_columns)
         ]
@@ -200,7 +207,7 @@ class ChainedSelect(msgspec.Struct, frozen=True):
     """A SELECT on the way from the scan to the answer, with its alias for the relation that it reads."""
 
     select: exp.Select
-    alias: str
+    relation_alias: str
 
 
 def find_select_chain(tree: exp.Expr, table: exp.Table) -> list[ChainedSelect]:
@@ -262,7 +269,7 @@ class RelationUses:
         self._tree = tree
 
     @cached_property
-    def _tables(self) -> Mapping[str, Sequence[exp.Table]]:
+    def _table_references_by_name(self) -> Mapping[str, Sequence[exp.Table]]:
         tables: dict[str, list[exp.Table]] = {}
         for table in self._tree.find_all(exp.Table):
             tables.setdefault(table.name, []).append(table)
@@ -279,7 +286,11 @@ class RelationUses:
             return container
         if not isinstance(container, exp.CTE):
             return None
-        uses = [table for table in self._tables.get(container.alias, ()) if non_recursive_cte(table) is container]
+        uses = [
+            table
+            for table in self._table_references_by_name.get(container.alias, ())
+            if non_recursive_cte(table) is container
+        ]
         return uses[0] if len(uses) == 1 else None
 
 
@@ -518,7 +529,7 @@ def _computes_from_wide_column(tree: exp.Select, steps: list[ChainedSelect]) -> 
     if not is_single_chain(tree, steps):
         return False
     columns = (column for item in tree.expressions for column in item.find_all(exp.Column))
-    return any(column.name in _WIDE_COLUMNS and column.table == steps[-1].alias for column in columns)
+    return any(column.name in _WIDE_COLUMNS and column.table == steps[-1].relation_alias for column in columns)
 
 
 def _filters_by_message_or_project(tree: exp.Select, source: ScanSource) -> bool:
@@ -555,7 +566,8 @@ def _select_row_ids(tree: exp.Select, source: ScanSource, table: EventTable) -> 
         row_id_query.set("expressions", [])
     for step in steps:
         step.select.append(
-            "expressions", exp.alias_(exp.column(_ROW_ID_COLUMN, step.alias, quoted=True), _ROW_ID_COLUMN, quoted=True)
+            "expressions",
+            exp.alias_(exp.column(_ROW_ID_COLUMN, step.relation_alias, quoted=True), _ROW_ID_COLUMN, quoted=True),
         )
     source_copy.replace_table(
         source_copy.select_events(table, fragment_node(f"rowid AS {quote_identifier(_ROW_ID_COLUMN)}"))
@@ -601,7 +613,7 @@ def _passes_through_any_column(steps: list[ChainedSelect], names: frozenset[str]
         return False
     for step in steps:
         names = frozenset(
-            item.alias for item in step.select.expressions if _is_column_of(item.unalias(), step.alias, names)
+            item.alias for item in step.select.expressions if _is_column_of(item.unalias(), step.relation_alias, names)
         )
     return bool(names)
 

@@ -50,7 +50,7 @@ def _reads_only_selected_columns(above: ChainedSelect, below: exp.Select) -> boo
     return all(column.table for column in columns) and selected >= {
         column.name
         for column in columns
-        if column.table == above.alias and column.find_ancestor(exp.Select) is above.select
+        if column.table == above.relation_alias and column.find_ancestor(exp.Select) is above.select
     }
 
 
@@ -60,7 +60,7 @@ def _merge_selects(below: exp.Select, above: ChainedSelect) -> None:
     above.select.args["from_"].pop()
     _remove_unread_cte(below)
     for column in list(above.select.find_all(exp.Column)):
-        if column.table == above.alias:
+        if column.table == above.relation_alias:
             replace_node(column, inherit_metadata(copy_tree(selected[column.name]), column))
     above.select.set("from_", source)
     above.select.set("where", None)

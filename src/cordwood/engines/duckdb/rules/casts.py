@@ -231,7 +231,7 @@ _EXACT_NUMBER_TEXT_SQL: Final = r"regexp_replace({0}::VARCHAR, '\.?0+$', '')"
 CAST_RULES: Final = CastRules(
     common_sql=COMMON_SQL,
     time_printer=TIME_PRINTER,
-    casters={
+    casters_by_kinds={
         (Kind.STRING, Kind.INT64): _text_to_int,
         (Kind.STRING, Kind.BOOL): _text_to_bool,
         (Kind.STRING, Kind.FLOAT64): _text_to_float,

@@ -35,7 +35,7 @@ from cordwood.sql.nodes import (
     TextAsEventValue,
     constant_int,
     internal_function_name,
-    operation_of,
+    operation_if_of_class,
     path_root,
     path_steps,
 )
@@ -97,7 +97,7 @@ def _translate_record_elements(node: exp.Expr) -> exp.Expr:
 
     An array gives its elements, an object gives an array with this object, and other values give an empty array.
     """
-    elements = operation_of(node, EventValueElements)
+    elements = operation_if_of_class(node, EventValueElements)
     if elements is not None and elements.were_only_arrays_seen:
         return fragment_node("coalesce(CAST({0} AS VARIANT[]), [])", node.expressions[0])
     arrays = f"CASE {_VALUE_TYPE_PREFIX_SQL} WHEN 'ARRAY' THEN CAST({{0}} AS VARIANT[]) WHEN 'OBJEC' THEN [{{0}}] ELSE [] END"
@@ -258,7 +258,7 @@ def _redact_secret(node: exp.Expr) -> exp.Expr:
     A record is not hidden as a whole; its fields are redacted by the rules for all events. But if no object or array
     was seen at the path at compile time, simpler SQL is used, which hides any object or array as a whole.
     """
-    secret = operation_of(node, RedactedSecret)
+    secret = operation_if_of_class(node, RedactedSecret)
     if secret is not None and not secret.may_be_object_or_array:
         return fragment_node(
             "CASE WHEN regexp_matches(variant_typeof({0}), '^(?:VARCHAR|OBJECT|ARRAY)')"

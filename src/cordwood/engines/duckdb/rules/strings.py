@@ -552,10 +552,10 @@ class _FormatSql:
     def concatenate(self, parts: Sequence[exp.Expr]) -> exp.Expr:
         return fragment_node(" || ".join(f"{{{index}}}" for index in range(len(parts))), *parts)
 
-    def printf(self, node: exp.Expr, field: FormatField, letter: str, value: exp.Expr) -> exp.Expr:
+    def format_with_printf(self, node: exp.Expr, field: FormatField, letter: str, value: exp.Expr) -> exp.Expr:
         return _printf_sql(node, field.spec.printf_specifier(letter), value, field.star_arguments)
 
-    def pad(self, node: exp.Expr, field: FormatField, value: exp.Expr) -> exp.Expr:
+    def pad_to_width(self, node: exp.Expr, field: FormatField, value: exp.Expr) -> exp.Expr:
         if field.spec.padding_specifier is None:
             return value
         max_length = field.star_precision if field.spec.conversion_letter in TEXT_CONVERSION_LETTERS else None

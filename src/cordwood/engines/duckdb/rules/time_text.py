@@ -46,10 +46,10 @@ _SUBSECOND_SQL: Final = (
 
 _TIME_PARSING_SQL: Final = TimeParsingSql(
     parse_integer="CAST({} AS INT)".format,
-    conditional=COMMON_SQL.conditional,
+    case_when=COMMON_SQL.case_when,
     make_date="make_date({}, {}, {})".format,
     add_days="({} + ({})::INT)".format,
-    weekday="isodow({})".format,
+    iso_weekday_number="isodow({})".format,
     monday_of_week="CAST(date_trunc('week', {}) AS DATE)".format,
     name_position="list_position([{}], lower(left({}, 3)))".format,
     units_to_duration="to_microseconds({}::BIGINT * {})".format,
@@ -99,8 +99,8 @@ def _time_from_groups(groups: ParsedElementSql, kind: Kind) -> str:
 
     A TIMESTAMP is computed as a wall-clock time, unless the format has a zone or the seconds since 1970.
     """
-    if "s" in groups.templates:
-        micro = f"CAST({groups.templates['s']} AS BIGINT) * 1000000"
+    if "s" in groups.template_by_element:
+        micro = f"CAST({groups.template_by_element['s']} AS BIGINT) * 1000000"
         return f"make_timestamptz({micro})" if kind is Kind.TIMESTAMP else f"make_timestamp({micro})"
     if kind is Kind.DATE:
         return groups.date_sql()
@@ -111,12 +111,12 @@ def _time_from_groups(groups: ParsedElementSql, kind: Kind) -> str:
 
 
 def _apply_parsed_zone(wall: str, groups: ParsedElementSql) -> str:
-    if "Z" in groups.templates:
-        zone = groups.templates["Z"]
+    if "Z" in groups.template_by_element:
+        zone = groups.template_by_element["Z"]
         return f"timezone(CASE WHEN lower({zone}) = 'z' THEN 'UTC' ELSE {zone} END, {wall})"
-    if "z" not in groups.templates:
+    if "z" not in groups.template_by_element:
         return wall
-    offset = groups.templates["z"]
+    offset = groups.template_by_element["z"]
     digits = f"regexp_replace({offset}, '[^0-9]', '', 'g')"
     padded_digits = f"CASE WHEN len({digits}) % 2 = 1 THEN '0' || {digits} ELSE {digits} END"
     hours, minutes = f"CAST(left({padded_digits}, 2) AS INT)", f"CAST('0' || substring({padded_digits}, 3) AS INT)"

@@ -57,7 +57,7 @@ class BackgroundScheduler:
         self._report_message = report
         self._jobs: list[BackgroundJob] = []
         self._threads: list[threading.Thread] = []
-        self._last_report_seconds_by_job: dict[str, float] = {}
+        self._failure_reported_at_by_job: dict[str, float] = {}
 
     def start(self, job: BackgroundJob) -> None:
         """Start the threads of a job."""
@@ -102,10 +102,10 @@ class BackgroundScheduler:
     def _report_failure_at_intervals(self, job: BackgroundJob, problem: Exception) -> None:
         now = time.monotonic()
         if (
-            now - self._last_report_seconds_by_job.get(job.name, -_FAILURE_REPORT_INTERVAL_SECONDS)
+            now - self._failure_reported_at_by_job.get(job.name, -_FAILURE_REPORT_INTERVAL_SECONDS)
             >= _FAILURE_REPORT_INTERVAL_SECONDS
         ):
-            self._last_report_seconds_by_job[job.name] = now
+            self._failure_reported_at_by_job[job.name] = now
             self._report_message(
                 f"The background job {job.name!r} failed and is tried again: {problem!r}".splitlines()[0]
             )

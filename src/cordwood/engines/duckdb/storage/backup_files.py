@@ -20,13 +20,13 @@ class OpenFile(msgspec.Struct, frozen=True):
 
     name: str
     descriptor: int
-    size: int
+    backup_size_bytes: int
     is_owned_elsewhere: bool = False
 
-    def chunks(self) -> Iterator[bytes]:
+    def read_chunks(self) -> Iterator[bytes]:
         offset = 0
-        while offset < self.size:
-            chunk = os.pread(self.descriptor, min(_READ_CHUNK_BYTES, self.size - offset), offset)
+        while offset < self.backup_size_bytes:
+            chunk = os.pread(self.descriptor, min(_READ_CHUNK_BYTES, self.backup_size_bytes - offset), offset)
             if not chunk:
                 raise EngineFailed(f"The file {self.name} is shorter than it was.")
             yield chunk
@@ -37,7 +37,7 @@ class OpenFile(msgspec.Struct, frozen=True):
 def as_backup_files(open_files: Sequence[OpenFile]) -> Iterator[list[BackupFile]]:
     """Yield the files for reading during the `with` block; then close all descriptors but those owned elsewhere."""
     try:
-        yield [BackupFile(file.name, file.size, file.chunks) for file in open_files]
+        yield [BackupFile(file.name, file.backup_size_bytes, file.read_chunks) for file in open_files]
     finally:
         for file in open_files:
             if not file.is_owned_elsewhere:

@@ -127,16 +127,16 @@ class BlockReader:
     """Reads the blocks of streams; parses its SQL only once, because each run of a repeated query reads the blocks."""
 
     def __init__(self) -> None:
-        self._statements: tuple[duckdb.Statement, ...] = ()
+        self._parsed_read_statements: tuple[duckdb.Statement, ...] = ()
 
     def read_blocks(self, cursor: duckdb.DuckDBPyConnection, stream: str) -> StreamBlocks:
         """Return the blocks of a stream that the cursor's transaction sees; empty lists if no block is registered.
 
         Rows with the block number 0 do not belong to any block.
         """
-        if not self._statements:
-            self._statements = tuple(cursor.extract_statements(_READ_BLOCKS_SQL))
-        select_registered, select_numbers = self._statements
+        if not self._parsed_read_statements:
+            self._parsed_read_statements = tuple(cursor.extract_statements(_READ_BLOCKS_SQL))
+        select_registered, select_numbers = self._parsed_read_statements
         rows = cursor.execute(select_registered, {"stream": stream}).fetchall()
         if not rows:
             return StreamBlocks()
@@ -249,10 +249,10 @@ class NgramIndex:
     """
 
     def __init__(self, max_cached_bytes: int = 8 * 2**20) -> None:
-        self._filters: BoundedCache[tuple[str, int], bytes] = BoundedCache(
+        self._block_filter_cache: BoundedCache[tuple[str, int], bytes] = BoundedCache(
             max_cached_bytes, _estimate_filter_memory_bytes
         )
-        self._statements: tuple[duckdb.Statement, ...] = ()
+        self._parsed_search_statements: tuple[duckdb.Statement, ...] = ()
 
     def find_candidate_blocks(
         self, cursor: duckdb.DuckDBPyConnection, stream: str, ngrams: Sequence[str]
@@ -262,9 +262,9 @@ class NgramIndex:
         If more than half of the stream's blocks may have them, return None, which means that the query reads all
         blocks.
         """
-        if not self._statements:
-            self._statements = tuple(cursor.extract_statements(_SEARCH_INDEX_SQL))
-        select_blocks, select_hashes, _ = self._statements
+        if not self._parsed_search_statements:
+            self._parsed_search_statements = tuple(cursor.extract_statements(_SEARCH_INDEX_SQL))
+        select_blocks, select_hashes, _ = self._parsed_search_statements
         blocks = cursor.execute(select_blocks, {"stream": stream}).fetchall()
         filters = self._load_filters(cursor, stream, [block for block, is_outdated in blocks if not is_outdated])
         if filters is None:
@@ -279,15 +279,17 @@ class NgramIndex:
         self, cursor: duckdb.DuckDBPyConnection, stream: str, blocks: Sequence[int]
     ) -> Mapping[int, bytes] | None:
         """Return the filters of `blocks`, or None if the filters are too large to be cached."""
-        if len(blocks) * _TYPICAL_FILTER_BYTES > self._filters.max_bytes:
+        if len(blocks) * _TYPICAL_FILTER_BYTES > self._block_filter_cache.max_bytes:
             return None
-        filters = {block: cached for block in blocks if (cached := self._filters.get((stream, block))) is not None}
+        filters = {
+            block: cached for block in blocks if (cached := self._block_filter_cache.get((stream, block))) is not None
+        }
         missing = [block for block in blocks if block not in filters]
         if missing:
-            select_filters = self._statements[2]
+            select_filters = self._parsed_search_statements[2]
             for block, bits in cursor.execute(select_filters, {"stream": stream, "blocks": missing}).fetchall():
                 filters[block] = bits
-                self._filters.put((stream, block), bits)
+                self._block_filter_cache.put((stream, block), bits)
         return filters
 
 

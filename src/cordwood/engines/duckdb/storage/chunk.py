@@ -10,7 +10,7 @@ import msgspec
 from cordwood.engines.duckdb.storage import arrow_stream
 from cordwood.engines.duckdb.storage.tables import EVENT_MEMORY_OVERHEAD_BYTES, EVENTS_FROM_PARAMETERS_SQL
 from cordwood.engines.duckdb.storage.wal import WalRecord
-from cordwood.model.event import Event, Shape, encode_object_paths
+from cordwood.model.event import Event, EventShape, encode_object_paths
 
 # A chunk with at least this many events is passed to DuckDB as Arrow columns, which is then faster than passing the
 # events as parameters of the statement.
@@ -39,7 +39,7 @@ _encode_json = msgspec.json.Encoder().encode
 _decode_json = msgspec.json.Decoder().decode
 
 
-class Chunk(msgspec.Struct):
+class EventChunk(msgspec.Struct):
     """A chunk of consecutive events of one stream; `first` is the sequence number of the first event."""
 
     first_event_number: int
@@ -81,11 +81,11 @@ class Chunk(msgspec.Struct):
             for offset, (event, received) in enumerate(zip(self.events, self.received_us, strict=True))
         ]
 
-    def events_from_number(self, first: int) -> "Chunk":
+    def events_from_number(self, first: int) -> "EventChunk":
         """Return the part of the chunk from the sequence number `first` on."""
         return self._slice(max(0, first - self.first_event_number), len(self.events))
 
-    def split_for_insert(self) -> Iterator["Chunk"]:
+    def split_for_insert(self) -> Iterator["EventChunk"]:
         """Yield the same events in chunks that are small enough for DuckDB to insert each of them quickly."""
         start = size = parts = 0
         for position, event in enumerate(self.events):
@@ -98,10 +98,10 @@ class Chunk(msgspec.Struct):
                 start, size, parts = position, event_bytes, event_parts
         yield self._slice(start, len(self.events))
 
-    def _slice(self, start: int, end: int) -> "Chunk":
-        return Chunk(self.first_event_number + start, self.events[start:end], self.received_us[start:end])
+    def _slice(self, start: int, end: int) -> "EventChunk":
+        return EventChunk(self.first_event_number + start, self.events[start:end], self.received_us[start:end])
 
-    def sorted_by_project(self) -> "Chunk":
+    def sorted_by_project(self) -> "EventChunk":
         """Return a chunk with the same events in order of project and time, as they are stored in the file."""
         times = [event.timestamp_us for event in self.events]
         projects = [event.project or "" for event in self.events]
@@ -109,13 +109,13 @@ class Chunk(msgspec.Struct):
         # the result is the same.
         order = sorted(range(len(times)), key=times.__getitem__)
         order.sort(key=projects.__getitem__)
-        return Chunk(
+        return EventChunk(
             self.first_event_number,
             [self.events[position] for position in order],
             [self.received_us[position] for position in order],
         )
 
-    def has_more_fields_than(self, limit: int, shape: Shape) -> bool:
+    def has_more_fields_than(self, limit: int, shape: EventShape) -> bool:
         """Return whether the events have more than `limit` different fields, including fields of objects in arrays.
 
         The JSON of the events is decoded only if there may be so many fields: if `shape`, which lists the stream's
@@ -123,7 +123,7 @@ class Chunk(msgspec.Struct):
         """
         may_have_more = (
             bool(shape.paths_with_unlisted_descendants)
-            or len(shape.kinds) > limit
+            or len(shape.value_kinds_by_path) > limit
             or any(_count_in_json(event, ":") > limit for event in self.events)
         )
         return may_have_more and any(count > limit for count in _count_fields_so_far(self.events))
@@ -199,12 +199,12 @@ class Chunk(msgspec.Struct):
                 )
 
 
-def split_into_chunks(records: Iterable[WalRecord], until: int) -> list[Chunk]:
+def split_into_chunks(records: Iterable[WalRecord], until: int) -> list[EventChunk]:
     """Split the events with sequence numbers below `until` into chunks.
 
     A chunk has at most some thousands of events, and at most some megabytes of large events.
     """
-    chunks: list[Chunk] = []
+    chunks: list[EventChunk] = []
     for record in records:
         remaining = record
         while remaining.events and remaining.first_event_number < until:
@@ -213,7 +213,7 @@ def split_into_chunks(records: Iterable[WalRecord], until: int) -> list[Chunk]:
                 or chunks[-1].end_event_number != remaining.first_event_number
                 or len(chunks[-1].events) >= _CHUNK_EVENTS
             ):
-                chunks.append(Chunk(remaining.first_event_number))
+                chunks.append(EventChunk(remaining.first_event_number))
             count = min(
                 until - remaining.first_event_number,
                 chunks[-1].count_fitting_events(remaining.events, _MAX_CHUNK_LARGE_EVENT_BYTES),
@@ -222,7 +222,7 @@ def split_into_chunks(records: Iterable[WalRecord], until: int) -> list[Chunk]:
                 chunks[-1].add_events(remaining, count)
                 remaining = remaining.without_first_events(count)
             else:
-                chunks.append(Chunk(remaining.first_event_number))
+                chunks.append(EventChunk(remaining.first_event_number))
     return chunks
 
 

@@ -69,15 +69,15 @@ class Compactor:
         self.deletion_lock = ordered_lock(LockRank.COMPACTION)
         self.memory_reclaimer = MemoryReclaimer(session, self.deletion_lock, lambda: unflushed_bytes(stores()))
         self._session = session
-        self._stores = stores
+        self._get_stores = stores
         self._are_flushes_behind = is_busy
         self._report_message = report
         self._last_flush_at = time.monotonic()
         self._may_compact_between_flushes = runs_between_flushes
-        self._flush_samples: deque[tuple[float, float]] = deque(maxlen=_FLUSH_SAMPLE_COUNT)
+        self._flushing_time_samples: deque[tuple[float, float]] = deque(maxlen=_FLUSH_SAMPLE_COUNT)
         # The value of `_last_flush_at` when nothing was left to compact or index. While `_last_flush_at` stays the
         # same, the search for work is skipped.
-        self._last_fully_compacted_flush_at: float | None = None
+        self._last_flush_at_full_compaction: float | None = None
         self._failed_at = -_FAILURE_PAUSE_SECONDS
         self._stop_event = stopping
         self._cursor = session.cursor()
@@ -100,14 +100,14 @@ class Compactor:
     def compact_all(self) -> None:
         """Compact and index until nothing is left to do; if this succeeds, do nothing again until the next flush."""
         last_flush = self._last_flush_at
-        if self._last_fully_compacted_flush_at == last_flush:
+        if self._last_flush_at_full_compaction == last_flush:
             return
         self._session.checkpoint_when_due(self._cursor)
         is_done = True
         # Compact before indexing. Compaction replaces blocks, so the n-grams of the replaced blocks would be indexed in
         # vain.
         for work in (self.compact_oldest_run, self.index_newest_block, self.register_legacy_blocks):
-            for store in self._stores():
+            for store in self._get_stores():
                 while (may_begin := self._may_begin_compaction()) and work(store):
                     is_done = False
                     # Pause, so that a thread that waits for the lock gets it before the compaction thread takes it
@@ -115,7 +115,7 @@ class Compactor:
                     self._stop_event.wait(_LOCK_RELEASE_PAUSE_SECONDS)
                 is_done &= may_begin
         if is_done:
-            self._last_fully_compacted_flush_at = last_flush
+            self._last_flush_at_full_compaction = last_flush
 
     def compact_oldest_run(self, store: StreamStore) -> bool:
         """Compact the oldest uncompacted run; return False if there is none, or if compaction has to be postponed."""
@@ -216,7 +216,7 @@ class Compactor:
 
     def run_due_work(self) -> float:
         """Run the work of the compaction job that is due; return the seconds until the next check."""
-        self._flush_samples.append((time.monotonic(), self._session.access_lock.flushing_seconds))
+        self._flushing_time_samples.append((time.monotonic(), self._session.access_lock.flushing_seconds))
         is_paused = time.monotonic() < self._failed_at + _FAILURE_PAUSE_SECONDS
         if not is_paused and not self._run_and_report_errors(self.compact_all, "Row groups could not be compacted yet"):
             self._failed_at = time.monotonic()
@@ -244,8 +244,8 @@ class Compactor:
         return is_quiet and not self._stop_event.is_set() and not self._are_flushes_behind()
 
     def _is_flush_load_low(self) -> bool:
-        if len(self._flush_samples) < _FLUSH_SAMPLE_COUNT:
+        if len(self._flushing_time_samples) < _FLUSH_SAMPLE_COUNT:
             return False
-        since, flushing_seconds = self._flush_samples[0]
+        since, flushing_seconds = self._flushing_time_samples[0]
         share = (self._session.access_lock.flushing_seconds - flushing_seconds) / (time.monotonic() - since)
         return share < _MAX_FLUSHING_TIME_SHARE

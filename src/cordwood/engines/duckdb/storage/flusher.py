@@ -10,7 +10,7 @@ import msgspec
 
 from cordwood.engines.duckdb.faults import is_out_of_memory
 from cordwood.engines.duckdb.storage.background import BackgroundJob
-from cordwood.engines.duckdb.storage.chunk import Chunk, is_conversion_error
+from cordwood.engines.duckdb.storage.chunk import EventChunk, is_conversion_error
 from cordwood.engines.duckdb.storage.locks import SharedAccessKind
 from cordwood.engines.duckdb.storage.memory_reclaimer import release_free_memory
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
@@ -61,16 +61,16 @@ class Flusher:
         self.limits = limits
         self.job = BackgroundJob("flush", self.flush_next, threads=limits.workers)
         self._session = session
-        self._stores = stores
-        self._on_flushed = on_flushed
+        self._get_stores = stores
+        self._on_chunk_flushed = on_flushed
         self._report_message = report
         self._clock_us = clock_us
         self._last_append_at = time.monotonic()
-        self._last_report_at = -_FAILURE_REPORT_INTERVAL_SECONDS
+        self._failure_reported_at = -_FAILURE_REPORT_INTERVAL_SECONDS
         self._memory_released_at = self._last_append_at
         self._is_memory_released = True
         # The number of rows of each stream that were flushed as parts of a row group since the last checkpoint.
-        self._rows_since_checkpoint: Counter[str] = Counter()
+        self._flushed_rows_since_checkpoint: Counter[str] = Counter()
 
     def on_append(self) -> None:
         self._last_append_at = time.monotonic()
@@ -89,7 +89,7 @@ class Flusher:
             with closing(self._session.cursor()) as cursor:
                 if not self._try_checkpoint(cursor, now=False):
                     return False
-        stores = sorted(self._stores(), key=lambda store: store.unflushed_bytes, reverse=True)
+        stores = sorted(self._get_stores(), key=lambda store: store.unflushed_bytes, reverse=True)
         is_memory_short = self._is_memory_short(stores)
         for store in stores:
             whole_groups_only = not (is_memory_short or self._is_flush_due(store))
@@ -111,9 +111,9 @@ class Flusher:
             return False
         return unflushed_bytes(stores) > self.limits.max_unflushed_bytes * 3 // 4
 
-    def _flush_chunk(self, store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> bool:
+    def _flush_chunk(self, store: StreamStore, chunk: EventChunk, cursor: duckdb.DuckDBPyConnection) -> bool:
         try:
-            rows_of_group = self._rows_since_checkpoint[store.name] + len(chunk.events)
+            rows_of_group = self._flushed_rows_since_checkpoint[store.name] + len(chunk.events)
             if chunk.has_more_fields_than(self._session.max_shredded_fields(rows_of_group), store.shape):
                 self._session.pause_shredding(cursor)
             with self._session.access_lock.shared_access(SharedAccessKind.FLUSH):
@@ -129,7 +129,7 @@ class Flusher:
         except BaseException:
             store.return_chunk_to_pending(chunk)
             raise
-        self._on_flushed()
+        self._on_chunk_flushed()
         self._checkpoint_if_group_is_full(store, len(chunk.events), cursor)
         self._is_memory_released = False
         return True
@@ -137,7 +137,8 @@ class Flusher:
     def _rows_to_flush(self, store: StreamStore) -> int:
         """Return how many rows to flush at once, so that the flushed parts add up to exactly one row group."""
         return min(
-            self.limits.rows_per_flush, ROW_GROUP_ROWS - self._rows_since_checkpoint[store.name] % ROW_GROUP_ROWS
+            self.limits.rows_per_flush,
+            ROW_GROUP_ROWS - self._flushed_rows_since_checkpoint[store.name] % ROW_GROUP_ROWS,
         )
 
     def _checkpoint_if_group_is_full(self, store: StreamStore, rows: int, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -146,8 +147,8 @@ class Flusher:
         The checkpoint compresses the row group, so that later flushes do not extend it.
         """
         if self.limits.flushes_partial_groups:
-            self._rows_since_checkpoint[store.name] += rows
-        self._try_checkpoint(cursor, now=self._rows_since_checkpoint[store.name] >= ROW_GROUP_ROWS)
+            self._flushed_rows_since_checkpoint[store.name] += rows
+        self._try_checkpoint(cursor, now=self._flushed_rows_since_checkpoint[store.name] >= ROW_GROUP_ROWS)
 
     def _try_checkpoint(self, cursor: duckdb.DuckDBPyConnection, *, now: bool) -> bool:
         try:
@@ -156,7 +157,7 @@ class Flusher:
             self._report_at_limited_rate(f"Events stay in the engine's log for now: {problem}".splitlines()[0])
             return False
         if is_checkpointed:
-            self._rows_since_checkpoint.clear()
+            self._flushed_rows_since_checkpoint.clear()
         return is_checkpointed
 
     def _release_memory_when_due(self) -> None:
@@ -170,8 +171,8 @@ class Flusher:
             release_free_memory()
 
     def _report_at_limited_rate(self, sentence: str) -> None:
-        if time.monotonic() - self._last_report_at > _FAILURE_REPORT_INTERVAL_SECONDS:
-            self._last_report_at = time.monotonic()
+        if time.monotonic() - self._failure_reported_at > _FAILURE_REPORT_INTERVAL_SECONDS:
+            self._failure_reported_at = time.monotonic()
             self._report_message(sentence)
 
     def _is_flush_due(self, store: StreamStore) -> bool:

@@ -83,10 +83,10 @@ class _LockOrderChecker:
 
     def __init__(self) -> None:
         self.is_on = False
-        self._local = threading.local()
+        self._thread_local_ranks = threading.local()
 
     def held_ranks(self) -> list[LockRank]:
-        ranks: list[LockRank] = self._local.__dict__.setdefault("ranks", [])
+        ranks: list[LockRank] = self._thread_local_ranks.__dict__.setdefault("ranks", [])
         return ranks
 
     def require_order(self, rank: LockRank) -> None:
@@ -210,7 +210,7 @@ class DatabaseAccessLock:
 
     def __init__(self) -> None:
         self._access_changed = threading.Condition()
-        self._active_counts = dict.fromkeys(SharedAccessKind, 0)
+        self._active_access_counts = dict.fromkeys(SharedAccessKind, 0)
         self._blocked_kinds: frozenset[SharedAccessKind] = frozenset()
         self._last_released_at = dict.fromkeys(SharedAccessKind, time.monotonic())
         # The total time of flushes, without the time of the flushes that are running.
@@ -222,7 +222,7 @@ class DatabaseAccessLock:
         """The total time during which at least one flush was running."""
         with self._access_changed:
             current_seconds = (
-                time.monotonic() - self._flushing_since if self._active_counts[SharedAccessKind.FLUSH] else 0.0
+                time.monotonic() - self._flushing_since if self._active_access_counts[SharedAccessKind.FLUSH] else 0.0
             )
             return self._ended_flush_seconds + current_seconds
 
@@ -234,7 +234,7 @@ class DatabaseAccessLock:
     def idle_seconds_of(self, kind: SharedAccessKind) -> float:
         """Return the time since shared access of the given kind was last held; 0 while it is held."""
         with self._access_changed:
-            return 0.0 if self._active_counts[kind] else time.monotonic() - self._last_released_at[kind]
+            return 0.0 if self._active_access_counts[kind] else time.monotonic() - self._last_released_at[kind]
 
     @contextmanager
     def shared_access(self, kind: SharedAccessKind, stop_early: Callable[[], None] = lambda: None) -> Iterator[None]:
@@ -258,11 +258,11 @@ class DatabaseAccessLock:
                 self._access_changed.notify_all()
 
     def _change_access_count(self, kind: SharedAccessKind, change: int) -> None:
-        previous_count, now = self._active_counts[kind], time.monotonic()
-        self._active_counts[kind] = previous_count + change
+        previous_count, now = self._active_access_counts[kind], time.monotonic()
+        self._active_access_counts[kind] = previous_count + change
         if kind is SharedAccessKind.FLUSH and not previous_count:
             self._flushing_since = now
-        elif kind is SharedAccessKind.FLUSH and not self._active_counts[kind]:
+        elif kind is SharedAccessKind.FLUSH and not self._active_access_counts[kind]:
             self._ended_flush_seconds += now - self._flushing_since
 
     @contextmanager
@@ -301,10 +301,10 @@ class DatabaseAccessLock:
         """
         self._blocked_kinds = frozenset({SharedAccessKind.FLUSH})
         self._access_changed.wait_for(
-            lambda: not self._active_counts[SharedAccessKind.FLUSH], max_wait.flush_blocking_wait_seconds
+            lambda: not self._active_access_counts[SharedAccessKind.FLUSH], max_wait.flush_blocking_wait_seconds
         )
         self._blocked_kinds = frozenset(SharedAccessKind)
         return self._access_changed.wait_for(self._has_no_shared_access, max_wait.query_blocking_wait_seconds)
 
     def _has_no_shared_access(self) -> bool:
-        return not any(self._active_counts.values())
+        return not any(self._active_access_counts.values())

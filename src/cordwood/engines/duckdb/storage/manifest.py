@@ -139,7 +139,7 @@ class UnsavedProjectShapes(msgspec.Struct, frozen=True):
     """
 
     first_pair_position: int
-    pairs: Sequence[PathAndKind]
+    new_path_kind_pairs: Sequence[PathAndKind]
     bit_sets: Mapping[str, int]
 
 
@@ -153,7 +153,7 @@ class ProjectShapeSaver:
         self._stream = stream
         self._shapes = shapes
         self._changed_projects: set[str] = set()
-        self._saved_pair_count = 0
+        self._saved_path_kind_pair_count = 0
 
     def apply_saved_shapes(self, pairs: Mapping[int, PathAndKind], sets: Mapping[str, int]) -> None:
         """Take over the pairs of path and kind, and the bit sets of projects, that were read from the file."""
@@ -162,7 +162,7 @@ class ProjectShapeSaver:
                 raise DataFolderUnusable(
                     f"The paths of {self._stream} are not all there: number {position} is {pair}.", hint=RESTORE_HINT
                 )
-        self._saved_pair_count = len(pairs)
+        self._saved_path_kind_pair_count = len(pairs)
         for project, bits in sets.items():
             self._shapes.add_bit_set(project, bits)
 
@@ -171,26 +171,26 @@ class ProjectShapeSaver:
 
     def take_unsaved_shapes(self) -> UnsavedProjectShapes:
         sets = {project: self._shapes.bit_set_of_project(project) for project in self._changed_projects}
-        first, self._saved_pair_count = self._saved_pair_count, len(self._shapes.pairs)
+        first, self._saved_path_kind_pair_count = self._saved_path_kind_pair_count, len(self._shapes.path_kind_pairs)
         self._changed_projects = set()
-        return UnsavedProjectShapes(first, self._shapes.pairs[first : self._saved_pair_count], sets)
+        return UnsavedProjectShapes(first, self._shapes.path_kind_pairs[first : self._saved_path_kind_pair_count], sets)
 
     def restore_unsaved_shapes(self, unsaved: UnsavedProjectShapes) -> None:
         """Mark changes that could not be written as unsaved again."""
         self._changed_projects |= unsaved.bit_sets.keys()
-        self._saved_pair_count = min(self._saved_pair_count, unsaved.first_pair_position)
+        self._saved_path_kind_pair_count = min(self._saved_path_kind_pair_count, unsaved.first_pair_position)
 
     def save(self, cursor: duckdb.DuckDBPyConnection, unsaved: UnsavedProjectShapes) -> None:
         """Write the changes; the caller does this in the transaction that flushes the events which caused them."""
-        if unsaved.pairs:
+        if unsaved.new_path_kind_pairs:
             cursor.execute(
                 "INSERT INTO store.cordwood.pair SELECT $stream, $first + generate_subscripts($kinds, 1) - 1,"
                 " unnest($paths), unnest($kinds)",
                 {
                     "stream": self._stream,
                     "first": unsaved.first_pair_position,
-                    "paths": [list(path) for path, _ in unsaved.pairs],
-                    "kinds": [kind.value for _, kind in unsaved.pairs],
+                    "paths": [list(path) for path, _ in unsaved.new_path_kind_pairs],
+                    "kinds": [kind.value for _, kind in unsaved.new_path_kind_pairs],
                 },
             )
         if unsaved.bit_sets:

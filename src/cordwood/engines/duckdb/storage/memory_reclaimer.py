@@ -86,12 +86,12 @@ class MemoryReclaimer:
         if self._initial_heap_bytes is None:
             self._initial_heap_bytes = self._heap_samples[0]
         if not self._session.is_open:
-            self._reopen(cursor)
+            self._reopen_database(cursor)
         elif len(self._heap_samples) == _HEAP_SAMPLE_COUNT:
             in_use = min(self._heap_samples)
             self._session.reserve_memory_for_metadata(cursor, max(0, in_use - self._initial_heap_bytes))
             if self._has_heap_grown(in_use):
-                self._reopen(cursor)
+                self._reopen_database(cursor)
 
     def _has_heap_grown(self, in_use: int) -> bool:
         """Return whether the heap has grown by more than `_max_heap_growth_bytes` since the file was last reopened."""
@@ -104,13 +104,13 @@ class MemoryReclaimer:
         used_bytes = used_heap_bytes()
         return 0 if used_bytes is None else used_bytes - self._get_pending_event_bytes()
 
-    def _reopen(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def _reopen_database(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self._heap_samples.clear()
         with (
             self._deletion_lock,
             self._session.access_lock.exclusive_access(URGENT_EXCLUSIVE_WAIT, until_block_ends=True) as is_exclusive,
         ):
-            is_reopened = (is_exclusive or not self._session.is_open) and self._session.reopen(cursor)
+            is_reopened = (is_exclusive or not self._session.is_open) and self._session.reopen_database(cursor)
         if is_reopened:
             # Growth is measured from a baseline. After the reopening, a new baseline is determined from the next
             # samples, when queries have run again.

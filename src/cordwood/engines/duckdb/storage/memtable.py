@@ -15,7 +15,7 @@ from typing import NamedTuple
 import duckdb
 import msgspec
 
-from cordwood.engines.duckdb.storage.chunk import Chunk, estimate_event_bytes
+from cordwood.engines.duckdb.storage.chunk import EventChunk, estimate_event_bytes
 from cordwood.engines.duckdb.storage.session import fetch_first_row
 from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 
@@ -136,10 +136,10 @@ class ArrivedEventTable:
         self.end_event_number = 0
         self.is_filled = False
         # How often rows were removed. An `ArrivedEventView` stays valid as long as this number does not change.
-        self.trim_count = 0
+        self.row_removal_count = 0
         self._table_statements = tables
         # The table has every event that was received after this time, up to the last call of `add`.
-        self._complete_after_us = 0
+        self._covers_events_after_us = 0
         self._newest_receipt_us = 0
         self._batches: deque[_ArrivedBatch] = deque()
         self._rows = self._bytes = 0
@@ -148,12 +148,12 @@ class ArrivedEventTable:
     def has_all_events_since(self, first_us: int) -> bool:
         """Return whether every event that was received at `first_us` or later is in the table."""
         self._last_read_at = time.monotonic()
-        return self.is_filled and self._complete_after_us < first_us
+        return self.is_filled and self._covers_events_after_us < first_us
 
     def is_idle(self) -> bool:
         return self.is_filled and time.monotonic() - self._last_read_at > _ARRIVED_TABLE_IDLE_SECONDS
 
-    def exceeds_add_limit(self, chunks: Sequence[Chunk]) -> bool:
+    def exceeds_add_limit(self, chunks: Sequence[EventChunk]) -> bool:
         """Return whether too many events have arrived since the last update to add them to this table.
 
         In this case, the table starts anew without them, and queries for these events read other tables.
@@ -170,11 +170,11 @@ class ArrivedEventTable:
         The events before `end` are not in the table. All of them were received at `newest_us` or earlier.
         """
         self.is_filled = False
-        self.trim_count += 1
+        self.row_removal_count += 1
         cursor.execute(self._table_statements.create_arrived_table())
         self._batches.clear()
         self._rows = self._bytes = 0
-        self.end_event_number, self._complete_after_us, self._newest_receipt_us, self.is_filled = (
+        self.end_event_number, self._covers_events_after_us, self._newest_receipt_us, self.is_filled = (
             end,
             newest_us,
             newest_us,
@@ -182,7 +182,7 @@ class ArrivedEventTable:
         )
         self._last_read_at = time.monotonic()
 
-    def add(self, chunks: Sequence[Chunk], newest_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
+    def add(self, chunks: Sequence[EventChunk], newest_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
         """Add the consecutive events from `end` on, all of which were received at `newest_us` or earlier."""
         first, rows, size = self.end_event_number, 0, 0
         for chunk in chunks:
@@ -207,14 +207,14 @@ class ArrivedEventTable:
         while len(self._batches) > 1 and (self._rows > _KEPT_ARRIVED_ROWS or self._bytes > _MAX_ARRIVED_BYTES // 2):
             removed = self._batches.popleft()
             self._rows, self._bytes = self._rows - removed.rows, self._bytes - removed.event_bytes
-        self._complete_after_us = self._batches[0].newest_before_us
-        self.trim_count += 1
+        self._covers_events_after_us = self._batches[0].newest_before_us
+        self.row_removal_count += 1
         cursor.execute(self._table_statements.trim_arrived_table(), {"number": self._batches[0].first_event_number})
 
     def discard(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Drop the table; queries that would have read this table then read the other tables."""
         self.is_filled = False
-        self.trim_count += 1
+        self.row_removal_count += 1
         self._batches.clear()
         self._rows = self._bytes = 0
         with suppress(duckdb.Error):
@@ -226,11 +226,11 @@ class ArrivedEventView(NamedTuple):
 
     cursor: duckdb.DuckDBPyConnection
     tables: Sequence[ArrivedEventTable]
-    trim_counts: Sequence[int | None]
+    row_removal_counts: Sequence[int | None]
 
     def is_still_valid(self) -> bool:
         """Return whether no table has lost rows meanwhile; the caller asks this after it has fetched the rows."""
-        return [table.trim_count for table in self.tables] == list(self.trim_counts)
+        return [table.row_removal_count for table in self.tables] == list(self.row_removal_counts)
 
 
 # If the recent table has more than this multiple of its maximum number of events, it is trimmed to the maximum.
@@ -241,29 +241,35 @@ class RecentEventTable:
     """The table of a stream's newest events: all events that are newer than a certain time, whether flushed or not.
 
     The table is empty while it is not maintained. Its oldest events may be trimmed at any time; a query that then finds
-    too few events reads the file instead. All methods except `on_flush` require the stream's lock `fill_lock`.
+    too few events reads the file instead. All methods except `on_flush` require the stream's lock `memtable_fill_lock`.
     """
 
     def __init__(self, tables: StreamTableStatements) -> None:
-        # The table has every event that is newer than `_complete_after_us` and has a sequence number below this number.
+        # The table has every event that is newer than `_covers_events_after_us` and has a sequence number below this
+        # number.
         self.end_event_number = 0
         # How often the table was refilled. A `RecentEventView` stays valid as long as this number does not change.
         self.fill_count = 0
         self._table_statements = tables
-        self._complete_after_us: int | None = None
+        self._covers_events_after_us: int | None = None
         self._max_events = self._rows = 0
         self._is_stale = False
 
     @property
     def is_maintained(self) -> bool:
-        return self._complete_after_us is not None and not self._is_stale
+        return self._covers_events_after_us is not None and not self._is_stale
 
     def record_fill(self, since_us: int, rows: int, max_events: int, end: int) -> None:
         """Record that the table was filled with the flushed events newer than `since_us`.
 
         All of these events have sequence numbers below `end`.
         """
-        self._complete_after_us, self._rows, self._max_events, self.end_event_number = since_us, rows, max_events, end
+        self._covers_events_after_us, self._rows, self._max_events, self.end_event_number = (
+            since_us,
+            rows,
+            max_events,
+            end,
+        )
         self._is_stale = False
         self.fill_count += 1
 
@@ -275,14 +281,14 @@ class RecentEventTable:
         """
         self._is_stale = self._is_stale or self.end_event_number < flushed_to
 
-    def exceeds_add_limit(self, chunks: list[Chunk]) -> bool:
+    def exceeds_add_limit(self, chunks: list[EventChunk]) -> bool:
         """Return whether too many events have arrived since the last update to add them, as during a bulk import."""
         return sum(len(chunk.events) for chunk in chunks) > self._max_events // 2
 
-    def add(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
+    def add(self, chunk: EventChunk, cursor: duckdb.DuckDBPyConnection) -> None:
         """Add the consecutive events from the sequence number `end` on."""
         chunk.insert_with_json_repair(
-            cursor, self._table_statements.insert_into_recent_table, since=self._complete_after_us
+            cursor, self._table_statements.insert_into_recent_table, since=self._covers_events_after_us
         )
         self.end_event_number = chunk.end_event_number
         self._rows += len(chunk.events)
@@ -296,18 +302,18 @@ class RecentEventTable:
             {"rank": self._max_events},
         )
         if row is not None:
-            self._complete_after_us = int(row[0])
-            cursor.execute(self._table_statements.trim_recent_table(), {"since": self._complete_after_us})
+            self._covers_events_after_us = int(row[0])
+            cursor.execute(self._table_statements.trim_recent_table(), {"since": self._covers_events_after_us})
         self._rows = self._max_events
 
     def delete_before(self, before_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
         """Delete the events older than `before_us`."""
-        if self._complete_after_us is not None and self._complete_after_us < before_us:
+        if self._covers_events_after_us is not None and self._covers_events_after_us < before_us:
             cursor.execute(self._table_statements.delete_recent_rows_before(), {"before": before_us})
 
     def discard(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Empty the table, and stop maintaining it, so that queries find too few events in it and read the file."""
-        self._complete_after_us = None
+        self._covers_events_after_us = None
         if self._rows:
             self._rows = 0
             with suppress(duckdb.Error):

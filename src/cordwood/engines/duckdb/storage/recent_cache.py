@@ -36,8 +36,8 @@ class RecentEventCache:
         self._session = session
         self.max_table_bytes = max_bytes
         self._report_message = report
-        self._requested_at: dict[str, float] = {}
-        self._next_fill_at: dict[str, float] = {}
+        self._last_request_at_by_stream: dict[str, float] = {}
+        self._earliest_fill_at_by_stream: dict[str, float] = {}
         self._cached_stores: dict[str, StreamStore] = {}
         self._fill_queue: SimpleQueue[StreamStore] = SimpleQueue()
         self._fill_lock = ordered_lock(LockRank.RECENT_CACHE_FILL)
@@ -46,10 +46,10 @@ class RecentEventCache:
     def request_fill(self, store: StreamStore) -> None:
         """Record that a query requests the stream's newest events; start to fill the stream's table if necessary."""
         now = time.monotonic()
-        self._requested_at[store.name] = now
-        if not store.recent_table.is_maintained and now >= self._next_fill_at.get(store.name, 0.0):
+        self._last_request_at_by_stream[store.name] = now
+        if not store.recent_table.is_maintained and now >= self._earliest_fill_at_by_stream.get(store.name, 0.0):
             # If the fill fails, a request after this time starts another fill.
-            self._next_fill_at[store.name] = now + _EXPIRY_POLL_SECONDS
+            self._earliest_fill_at_by_stream[store.name] = now + _EXPIRY_POLL_SECONDS
             self._fill_queue.put(store)
             self.job.wake()
 
@@ -59,7 +59,9 @@ class RecentEventCache:
             if not store.recent_table.is_maintained and self._fill_table(store, cursor):
                 self._cached_stores[store.name] = store
         ended_at = time.monotonic()
-        self._next_fill_at[store.name] = ended_at + (ended_at - started_at) * _FILL_PAUSE_TO_DURATION_RATIO
+        self._earliest_fill_at_by_stream[store.name] = (
+            ended_at + (ended_at - started_at) * _FILL_PAUSE_TO_DURATION_RATIO
+        )
 
     def _fill_table(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> bool:
         """Fill the stream's recent table; if events were flushed or deleted meanwhile, roll back and return False."""
@@ -67,8 +69,8 @@ class RecentEventCache:
         max_events = max(
             1, min(ROW_GROUP_ROWS, int(self.max_table_bytes / max(1.0, store.average_event_bytes(cursor))))
         )
-        with store.fill_lock, store.state_lock:
-            version = store.first_unflushed_event_number, store.deletion_count
+        with store.memtable_fill_lock, store.state_lock:
+            version = store.first_unflushed_event_number, store.event_deletion_run_count
             cursor.execute("BEGIN")
             cursor.execute(tables.pin_snapshot_of_table()).fetchall()
         try:
@@ -76,8 +78,8 @@ class RecentEventCache:
                 _BEFORE_ALL_TIMESTAMPS_US,
             )
             ((rows,),) = cursor.execute(tables.create_recent_table(), {"since": row[0]}).fetchall()
-            with store.fill_lock, store.state_lock:
-                is_consistent = version == (store.first_unflushed_event_number, store.deletion_count)
+            with store.memtable_fill_lock, store.state_lock:
+                is_consistent = version == (store.first_unflushed_event_number, store.event_deletion_run_count)
                 cursor.execute("COMMIT" if is_consistent else "ROLLBACK")
                 if is_consistent:
                     store.recent_table.record_fill(int(row[0]), rows, max_events, store.first_unflushed_event_number)
@@ -87,17 +89,19 @@ class RecentEventCache:
         return is_consistent
 
     def drop_expired_tables(self) -> None:
-        names = sorted(self._cached_stores, key=lambda name: self._requested_at.get(name, 0.0), reverse=True)
+        names = sorted(
+            self._cached_stores, key=lambda name: self._last_request_at_by_stream.get(name, 0.0), reverse=True
+        )
         now = time.monotonic()
         for rank, name in enumerate(names):
             if (
                 rank >= MAX_RECENT_CACHE_STREAMS
-                or now - self._requested_at.get(name, 0.0) > _EXPIRY_AFTER_LAST_REQUEST_SECONDS
+                or now - self._last_request_at_by_stream.get(name, 0.0) > _EXPIRY_AFTER_LAST_REQUEST_SECONDS
             ):
                 self._drop_recent_table(self._cached_stores.pop(name))
 
     def _drop_recent_table(self, store: StreamStore) -> None:
-        with self._fill_lock, store.fill_lock, closing(self._session.cursor()) as cursor:
+        with self._fill_lock, store.memtable_fill_lock, closing(self._session.cursor()) as cursor:
             store.recent_table.discard(cursor)
 
     def run_due_work(self) -> float:

@@ -31,11 +31,11 @@ class RecentIds:
     def __init__(self, find_stored_ids: IdLookup, opened_us: int, *, has_earlier_events: bool) -> None:
         self._find_stored_ids = find_stored_ids
         self._store_opened_us = opened_us
-        self._has_earlier_events = has_earlier_events
+        self._must_look_up_earlier_events = has_earlier_events
         self._newer_hashes: set[int] = set()
         self._older_hashes: set[int] = set()
         self._bloom_filters = _RollingBloomFilters()
-        self._added_count = 0
+        self._added_id_count = 0
 
     def find_duplicates(self, ids: Sequence[str], now_us: int) -> set[int]:
         """Return the positions in `ids` of duplicates: ids that occur earlier in the list, or in earlier events."""
@@ -47,10 +47,10 @@ class RecentIds:
         positions |= self._find_stored_positions(
             ids, self._bloom_filters.find_matches(hashes, now_us), _AFTER_ALL_TIMESTAMPS_US
         )
-        if self._has_earlier_events:
-            self._has_earlier_events = (
+        if self._must_look_up_earlier_events:
+            self._must_look_up_earlier_events = (
                 now_us < self._store_opened_us + DEDUPLICATION_WINDOW_US
-                or self._added_count < DEDUPLICATION_WINDOW_EVENTS
+                or self._added_id_count < DEDUPLICATION_WINDOW_EVENTS
             )
             positions |= self._find_stored_positions(ids, range(len(ids)), self._store_opened_us)
         return positions
@@ -64,7 +64,7 @@ class RecentIds:
     def add(self, ids: Iterable[str], now_us: int) -> None:
         previous_count = len(self._newer_hashes)
         self._newer_hashes.update(map(hash, ids))
-        self._added_count += len(self._newer_hashes) - previous_count
+        self._added_id_count += len(self._newer_hashes) - previous_count
         if len(self._newer_hashes) >= DEDUPLICATION_WINDOW_EVENTS:
             if self._older_hashes:
                 self._bloom_filters.add(self._older_hashes, now_us)

@@ -25,17 +25,17 @@ class RetentionEnforcer:
 
     def __init__(self, session: Session, max_bytes: int | None) -> None:
         self._session = session
-        self._max_bytes = max_bytes
+        self._max_store_bytes = max_bytes
         # For each stream, the number of deleted rows that took space after its live rows were last moved.
-        self._deleted_rows_after_move: dict[str, int] = {}
+        self._deleted_rows_left_by_stream: dict[str, int] = {}
 
     def delete_expired_events(
         self, stores: Collection[StreamStore], now_us: int, cursor: duckdb.DuckDBPyConnection
     ) -> int:
         """Delete events beyond their stream's retention or the size limit; return the number of deleted events."""
         deleted = sum(store.delete_expired_events(now_us, cursor) for store in stores)
-        if self._max_bytes is not None:
-            deleted += self._enforce_size_limit(self._max_bytes, stores, cursor)
+        if self._max_store_bytes is not None:
+            deleted += self._enforce_size_limit(self._max_store_bytes, stores, cursor)
         self._free_blocks(stores, cursor)
         if self._is_store_too_large(cursor):
             # Row groups with deleted rows also have live rows. Moving the live rows to other row groups frees these row
@@ -74,12 +74,12 @@ class RetentionEnforcer:
         After a first move, rows are moved again only if some of the space of deleted rows has been freed since.
         """
         deleted = self._count_deleted_rows(store, cursor)
-        if 0 < deleted < self._deleted_rows_after_move.get(store.name, deleted + 1):
+        if 0 < deleted < self._deleted_rows_left_by_stream.get(store.name, deleted + 1):
             _rewrite_oldest_rows(store.table_statements, _MAX_ROWS_MOVED_AT_ONCE, cursor)
-            self._deleted_rows_after_move[store.name] = self._count_deleted_rows(store, cursor)
+            self._deleted_rows_left_by_stream[store.name] = self._count_deleted_rows(store, cursor)
 
     def _is_store_too_large(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        return self._max_bytes is not None and self._session.used_disk_bytes(cursor) > self._max_bytes
+        return self._max_store_bytes is not None and self._session.used_disk_bytes(cursor) > self._max_store_bytes
 
     def _enforce_size_limit(
         self, max_bytes: int, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection

@@ -159,7 +159,7 @@ class Session:
                 suppress(duckdb.Error),
             ):
                 self.is_open = False
-                self.reopen(cursor)
+                self.reopen_database(cursor)
             if self.is_open and is_out_of_memory(problem) and self.pause_shredding(cursor):
                 return self.checkpoint(cursor)
             raise
@@ -209,7 +209,7 @@ class Session:
             return True
         return False
 
-    def reopen(self, cursor: duckdb.DuckDBPyConnection) -> bool:
+    def reopen_database(self, cursor: duckdb.DuckDBPyConnection) -> bool:
         """Detach and attach the file, so that DuckDB frees its metadata of row groups, which grows without limit.
 
         The caller must have exclusive access. The file is unavailable for some milliseconds, plus the time of a

@@ -39,7 +39,7 @@ from cordwood.engines.engine import BackupFile, BatchAppendResult, StreamStats
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import BacklogFull, BadStreamFile, UnknownStream
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Event, ReceivedEventBatch, Shape
+from cordwood.model.event import Event, EventShape, ReceivedEventBatch
 from cordwood.observe.observation import ReportOperatorMessage
 
 _MAX_CAPACITY_WAIT_SECONDS = 20.0
@@ -117,13 +117,13 @@ class Storage:
         self._capacity_changed = threading.Condition()
         cursor = session.cursor()
         manifest.open_manifest(cursor)
-        self._flushed_ranges = manifest.read_flushed_ranges(cursor)
+        self._flushed_ranges_by_stream = manifest.read_flushed_ranges(cursor)
         self._saved_shapes = manifest.read_shapes(cursor)
         self._saved_project_shapes = dict(load_project_shapes(cursor))
         self._wal = WriteAheadLog(folder / "journal")
         self._replayed_records = self._unflushed_records(self._wal.replay(report))
         # The streams that had events on disk when the storage was opened, including deleted streams.
-        self._stored_stream_names = frozenset({*self._flushed_ranges, *self._replayed_records})
+        self._stored_stream_names = frozenset({*self._flushed_ranges_by_stream, *self._replayed_records})
         self._cursor = cursor
         self._background_scheduler = BackgroundScheduler(report)
         self._compactor = Compactor(
@@ -266,7 +266,7 @@ class Storage:
         return len(wanted) <= min(_MAX_ARRIVED_TABLES, self._session.memory_bytes // _ARRIVED_TABLE_SHARE_BYTES)
 
     @contextmanager
-    def snapshot(self) -> Iterator[Sequence[BackupFile]]:
+    def open_backup_snapshot(self) -> Iterator[Sequence[BackupFile]]:
         """Yield the files for a backup; their lengths are all taken at a time when no append or flush writes."""
         with self._session.defer_checkpoints(), as_backup_files(self._open_files_for_backup()) as files:
             yield files
@@ -277,10 +277,10 @@ class Storage:
                 locks.enter_context(store.state_lock)
             return [*self._wal.open_segments_for_backup(), *self._session.open_files_for_backup()]
 
-    def shapes(self) -> Mapping[str, Shape]:
+    def shapes_by_stream(self) -> Mapping[str, EventShape]:
         return {name: store.shape for name, store in self._stores.items()}
 
-    def project_shapes(self) -> Mapping[str, ProjectShapes]:
+    def project_shapes_by_stream(self) -> Mapping[str, ProjectShapes]:
         return {name: store.project_shapes for name, store in self._stores.items()}
 
     def stream_stats(self) -> Mapping[str, StreamStats]:
@@ -323,7 +323,7 @@ class Storage:
         unflushed: dict[str, list[WalRecord]] = {}
         for record in records:
             unflushed.setdefault(record.stream, []).extend(
-                _subtract_flushed_ranges(record, self._flushed_ranges.get(record.stream, []))
+                _subtract_flushed_ranges(record, self._flushed_ranges_by_stream.get(record.stream, []))
             )
         return unflushed
 
@@ -337,10 +337,10 @@ class Storage:
             store.table_statements.create_view(with_memtable=False),
         ):
             self._cursor.execute(statement)
-        store.shape = Shape(version=1).merged_with_kinds(self._saved_shapes.get(name, {}))
+        store.shape = EventShape(version=1).merged_with_kinds(self._saved_shapes.get(name, {}))
         store.project_shape_saver.apply_saved_shapes(*self._saved_project_shapes.pop(name, ({}, {})))
         store.recount_events(self._cursor)
-        store.next_event_number = max((last for _, last in self._flushed_ranges.get(name, [])), default=0)
+        store.next_event_number = max((last for _, last in self._flushed_ranges_by_stream.get(name, [])), default=0)
         self._recent_ids[name] = self._create_recent_ids(store)
         for record in self._replayed_records.pop(name, []):
             if record.first_event_number > store.next_event_number:

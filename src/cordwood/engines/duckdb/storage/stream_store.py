@@ -16,7 +16,7 @@ from cordwood.engines.duckdb.storage.blocks import (
 )
 from cordwood.engines.duckdb.storage.chunk import (
     MAX_FLUSHED_LARGE_EVENT_BYTES,
-    Chunk,
+    EventChunk,
     estimate_event_bytes,
     estimate_large_event_bytes,
     split_into_chunks,
@@ -30,7 +30,7 @@ from cordwood.engines.duckdb.storage.wal import WalRecord
 from cordwood.engines.engine import StreamStats
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Event, EventPath, Shape, ValueKind, ValueKindsByPath
+from cordwood.model.event import Event, EventPath, EventShape, ValueKind, ValueKindsByPath
 
 
 class FlushOutOfOrderError(Exception):
@@ -41,31 +41,31 @@ class StreamStore:
     """The events of one stream; they have consecutive sequence numbers and are flushed in this order.
 
     Every event is in exactly one of three states: pending, in a chunk that is being flushed, or flushed. `state_lock`
-    guards these states, and the commit of a flush, after which a chunk is flushed. `fill_lock` guards filling the
-    memtable and the recent table. A thread that takes both locks takes `fill_lock` first.
+    guards these states, and the commit of a flush, after which a chunk is flushed. `memtable_fill_lock` guards filling
+    the memtable and the recent table. A thread that takes both locks takes `memtable_fill_lock` first.
     """
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.name = stream.name
         self.table_statements = StreamTableStatements(stream.name)
-        self.shape = Shape()
+        self.shape = EventShape()
         self.next_event_number = 0
         # The approximate bytes of the events that are not flushed yet.
         self.unflushed_bytes = 0
         self._added_bytes = self._added_events = 0
-        self._sampled_event_bytes: float | None = None
+        self._sampled_average_event_bytes: float | None = None
         self.state_lock = ordered_condition(LockRank.STREAM_STATE)
         self._pending_records: deque[WalRecord] = deque()
         self._pending_large_event_bytes = 0
-        self._flushing_chunks: list[Chunk] = []
+        self._chunks_being_flushed: list[EventChunk] = []
         self._memtable = Memtable(self.table_statements)
         self.recent_table = RecentEventTable(self.table_statements)
-        self.fill_lock = ordered_lock(LockRank.MEMTABLE_FILL)
+        self.memtable_fill_lock = ordered_lock(LockRank.MEMTABLE_FILL)
         self.arrived_table = ArrivedEventTable(self.table_statements)
         self._arrived_table_lock = ordered_lock(LockRank.ARRIVED_TABLE_FILL)
         # The number of times that flushed events were deleted.
-        self.deletion_count = 0
+        self.event_deletion_run_count = 0
         # Whether all blocks that belong in the registry are known to be in it. Earlier releases did not register
         # blocks.
         self.has_all_blocks_registered = False
@@ -84,13 +84,13 @@ class StreamStore:
     @property
     def is_flushing(self) -> bool:
         with self.state_lock:
-            return bool(self._flushing_chunks)
+            return bool(self._chunks_being_flushed)
 
     @property
     def first_unflushed_event_number(self) -> int:
         """The sequence number below which every event is flushed."""
         with self.state_lock:
-            starts = [chunk.first_event_number for chunk in self._flushing_chunks]
+            starts = [chunk.first_event_number for chunk in self._chunks_being_flushed]
             starts += [record.first_event_number for record in self._pending_records]
             return min(starts, default=self.next_event_number)
 
@@ -126,10 +126,10 @@ class StreamStore:
         """Estimate the average bytes of an event, from recently added events or from a sample of stored events."""
         if self._added_events:
             return self._added_bytes / self._added_events
-        if self._sampled_event_bytes is None:
+        if self._sampled_average_event_bytes is None:
             row = fetch_first_row(cursor, self.table_statements.select_average_event_bytes())
-            self._sampled_event_bytes = float(row[0] or 0) if row else 0.0
-        return self._sampled_event_bytes
+            self._sampled_average_event_bytes = float(row[0] or 0) if row else 0.0
+        return self._sampled_average_event_bytes
 
     def _add_to_stats(self, events: Sequence[Event]) -> None:
         times = [event.timestamp_us for event in events]
@@ -177,7 +177,7 @@ class StreamStore:
         `stop_early` raises an error if the query must stop. Chunks that are in the memtable by then stay there.
         """
         until = self.next_event_number
-        with hold_lock(self.fill_lock, stop_early):
+        with hold_lock(self.memtable_fill_lock, stop_early):
             for chunk in self._unflushed_chunks(self._memtable.end_event_number, until):
                 stop_early()
                 self._fill_memtable_with(chunk, cursor)
@@ -187,7 +187,7 @@ class StreamStore:
     ) -> bool:
         """Add unflushed events to the recent table; return whether the table is maintained."""
         until = self.next_event_number
-        with hold_lock(self.fill_lock, stop_early):
+        with hold_lock(self.memtable_fill_lock, stop_early):
             self._update_recent_table(until, cursor)
             return self.recent_table.is_maintained
 
@@ -223,7 +223,7 @@ class StreamStore:
                 # Events are not lost if this fails, because they are also in the memtable or the file.
                 self.arrived_table.discard(cursor)
                 raise
-            return self.arrived_table.trim_count if self.arrived_table.has_all_events_since(first_us) else None
+            return self.arrived_table.row_removal_count if self.arrived_table.has_all_events_since(first_us) else None
 
     def _fill_arrived_table(self, newest_receipt: Callable[[], int], cursor: duckdb.DuckDBPyConnection) -> None:
         with self.state_lock:
@@ -255,14 +255,16 @@ class StreamStore:
         """Update the views of the memtable; the caller must hold `state_lock` until its query has begun."""
         self._memtable.refresh_views(cursor)
 
-    def _unflushed_chunks(self, first: int, until: int) -> list[Chunk]:
+    def _unflushed_chunks(self, first: int, until: int) -> list[EventChunk]:
         """Return the unflushed events with sequence numbers from `first` on, in small chunks.
 
         Pending events are returned only if their sequence numbers are below `until`.
         """
         with self.state_lock:
             being_flushed = [
-                chunk.events_from_number(first) for chunk in self._flushing_chunks if chunk.end_event_number > first
+                chunk.events_from_number(first)
+                for chunk in self._chunks_being_flushed
+                if chunk.end_event_number > first
             ]
             pending = [
                 record
@@ -273,10 +275,10 @@ class StreamStore:
             [record.without_first_events(max(0, first - record.first_event_number)) for record in pending], until
         )
         return sorted(
-            chain.from_iterable(map(Chunk.split_for_insert, chunks)), key=lambda chunk: chunk.first_event_number
+            chain.from_iterable(map(EventChunk.split_for_insert, chunks)), key=lambda chunk: chunk.first_event_number
         )
 
-    def _fill_memtable_with(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
+    def _fill_memtable_with(self, chunk: EventChunk, cursor: duckdb.DuckDBPyConnection) -> None:
         """Insert the events of a chunk into the memtable, whose view hides events that are flushed meanwhile."""
         with self.state_lock:
             if chunk.end_event_number <= self.first_unflushed_event_number:
@@ -298,7 +300,7 @@ class StreamStore:
         whole_groups_only: bool,
         rows: int = ROW_GROUP_ROWS,
         max_large_bytes: int = MAX_FLUSHED_LARGE_EVENT_BYTES,
-    ) -> Chunk | None:
+    ) -> EventChunk | None:
         """Take the oldest pending events for a flush; return None if there are none.
 
         The chunk has at most `rows` events, and at most `max_large_bytes` bytes of large events. With
@@ -308,7 +310,7 @@ class StreamStore:
             is_below_limits = self.pending_rows < rows and self._pending_large_event_bytes < max_large_bytes
             if not self._pending_records or (whole_groups_only and is_below_limits):
                 return None
-            chunk = Chunk(self._pending_records[0].first_event_number)
+            chunk = EventChunk(self._pending_records[0].first_event_number)
             while (
                 self._pending_records
                 and self._pending_records[0].first_event_number == chunk.end_event_number
@@ -319,20 +321,20 @@ class StreamStore:
                 if not count:
                     break
                 self._move_pending_events_into(chunk, count)
-            self._flushing_chunks.append(chunk)
+            self._chunks_being_flushed.append(chunk)
             return chunk
 
-    def _move_pending_events_into(self, chunk: Chunk, count: int) -> None:
+    def _move_pending_events_into(self, chunk: EventChunk, count: int) -> None:
         record = self._pending_records.popleft()
         chunk.add_events(record, count)
         self._pending_large_event_bytes -= estimate_large_event_bytes(record.events[:count])
         if len(record.events) > count:
             self._pending_records.appendleft(record.without_first_events(count))
 
-    def return_chunk_to_pending(self, chunk: Chunk) -> None:
+    def return_chunk_to_pending(self, chunk: EventChunk) -> None:
         """Make the events of a chunk pending again after its flush has failed."""
         with self.state_lock:
-            self._flushing_chunks.remove(chunk)
+            self._chunks_being_flushed.remove(chunk)
             self._pending_large_event_bytes += chunk.large_event_bytes
             self._pending_records = deque(
                 sorted(
@@ -342,13 +344,13 @@ class StreamStore:
             )
             self.state_lock.notify_all()
 
-    def flush(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
+    def flush(self, chunk: EventChunk, cursor: duckdb.DuckDBPyConnection) -> None:
         """Write the chunk into the file, and its range of sequence numbers into the manifest, in one transaction.
 
         Because of the range, events are not flushed again if they are replayed from the write-ahead log.
         """
         if self.recent_table.is_maintained:
-            with self.fill_lock:
+            with self.memtable_fill_lock:
                 self._update_recent_table(chunk.end_event_number, cursor)
         unsaved, unsaved_projects = self._take_unsaved_shapes()
         cursor.execute("BEGIN")
@@ -376,17 +378,19 @@ class StreamStore:
             raise
         self._drop_flushed_memtable_parts(cursor)
 
-    def _wait_for_earlier_chunks(self, chunk: Chunk) -> None:
+    def _wait_for_earlier_chunks(self, chunk: EventChunk) -> None:
         self.state_lock.wait_for(
-            lambda: chunk.first_event_number == min(flushing.first_event_number for flushing in self._flushing_chunks)
+            lambda: (
+                chunk.first_event_number == min(flushing.first_event_number for flushing in self._chunks_being_flushed)
+            )
         )
         if self.first_unflushed_event_number != chunk.first_event_number:
             raise FlushOutOfOrderError(
                 f"Events of {self.name} from number {self.first_unflushed_event_number} on could not be flushed."
             )
 
-    def _mark_flushed(self, chunk: Chunk) -> None:
-        self._flushing_chunks.remove(chunk)
+    def _mark_flushed(self, chunk: EventChunk) -> None:
+        self._chunks_being_flushed.remove(chunk)
         self.unflushed_bytes -= estimate_event_bytes(chunk.events)
         self._memtable.mark_flushed(self.first_unflushed_event_number)
         self.recent_table.on_flush(self.first_unflushed_event_number)
@@ -427,17 +431,17 @@ class StreamStore:
         with transaction(cursor):
             row = fetch_first_row(cursor, self.table_statements.delete_before(), {"before": before_us})
             update_registry_after_deletion(cursor, self.table_statements, before_us)
-        with self.fill_lock:
+        with self.memtable_fill_lock:
             # A concurrent fill of the recent table may not have seen the deletion. When the fill notices that this
             # number has changed, it discards its result.
-            self.deletion_count += 1
+            self.event_deletion_run_count += 1
             self.recent_table.delete_before(before_us, cursor)
         deleted = int(row[0]) if row else 0
         if deleted:
             self.recount_events(cursor)
         return deleted
 
-    def _flush_or_restore(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
+    def _flush_or_restore(self, chunk: EventChunk, cursor: duckdb.DuckDBPyConnection) -> None:
         try:
             self.flush(chunk, cursor)
         except BaseException:

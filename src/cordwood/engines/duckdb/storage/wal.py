@@ -62,7 +62,7 @@ class WriteAheadLog:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(exist_ok=True)
-        self._stream_ends_by_segment: dict[int, dict[str, int]] = {}
+        self._end_event_numbers_by_segment: dict[int, dict[str, int]] = {}
         self._lock = ordered_lock(LockRank.WRITE_AHEAD_LOG)
         self._current_segment_number = 0
         self._current_segment_descriptor = -1
@@ -80,10 +80,10 @@ class WriteAheadLog:
         for file in files:
             number = int(file.stem)
             self._current_segment_number = max(self._current_segment_number, number)
-            self._stream_ends_by_segment[number] = {}
+            self._end_event_numbers_by_segment[number] = {}
             reader = _SegmentReader(file)
-            for record in reader.records():
-                self._stream_ends_by_segment[number][record.stream] = record.end_event_number
+            for record in reader.read_records():
+                self._end_event_numbers_by_segment[number][record.stream] = record.end_event_number
                 yield record
             if reader.lost_bytes:
                 report(_preserve_and_describe_damage(reader, is_last=file == files[-1]))
@@ -97,13 +97,13 @@ class WriteAheadLog:
             with self._truncate_on_failure():
                 for record in records:
                     _encoder.encode_into(record, self._encode_buffer)
-                    self._write(
+                    self._write_to_current_segment(
                         _RECORD_HEADER_FORMAT.pack(len(self._encode_buffer), zlib.crc32(self._encode_buffer)),
                         self._encode_buffer,
                     )
                     written[record.stream] = record.end_event_number
                 os.fdatasync(self._current_segment_descriptor)
-            self._stream_ends_by_segment[self._current_segment_number] |= written
+            self._end_event_numbers_by_segment[self._current_segment_number] |= written
 
     def delete_flushed_segments(self, flushed_to: Mapping[str, int]) -> None:
         """Remove the segments in which every event is flushed.
@@ -111,14 +111,14 @@ class WriteAheadLog:
         An event is flushed if its sequence number is below the number that `flushed_to` has for the event's stream.
         """
         with self._lock:
-            for number, ends in list(self._stream_ends_by_segment.items()):
+            for number, ends in list(self._end_event_numbers_by_segment.items()):
                 if all(end <= flushed_to.get(stream, 0) for stream, end in ends.items()):
                     self._remove_segment(number)
 
     def open_segments_for_backup(self) -> list[OpenFile]:
         """Return all segments as open files, which can be read even after the segments were removed."""
         with self._lock:
-            return [self._open_segment(number) for number in sorted(self._stream_ends_by_segment)]
+            return [self._open_segment(number) for number in sorted(self._end_event_numbers_by_segment)]
 
     def _open_segment(self, number: int) -> OpenFile:
         path = self._folder / f"{number:08}.log"
@@ -145,7 +145,7 @@ class WriteAheadLog:
             self._current_segment_bytes = size
             raise
 
-    def _write(self, *parts: bytes | bytearray) -> None:
+    def _write_to_current_segment(self, *parts: bytes | bytearray) -> None:
         for part in parts:
             _write_all(self._current_segment_descriptor, part)
             self._current_segment_bytes += len(part)
@@ -156,7 +156,7 @@ class WriteAheadLog:
         path = self._folder / f"{self._current_segment_number:08}.log"
         self._current_segment_descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         self._current_segment_bytes = 0
-        self._stream_ends_by_segment[self._current_segment_number] = {}
+        self._end_event_numbers_by_segment[self._current_segment_number] = {}
         sync_folder(self._folder)
 
     def _remove_segment(self, number: int) -> None:
@@ -164,7 +164,7 @@ class WriteAheadLog:
             self.close()
             self._encode_buffer = bytearray()
         (self._folder / f"{number:08}.log").unlink(missing_ok=True)
-        del self._stream_ends_by_segment[number]
+        del self._end_event_numbers_by_segment[number]
 
 
 class _SegmentReader:
@@ -177,7 +177,7 @@ class _SegmentReader:
         self.has_records_after_loss = False
         self._size = file.stat().st_size
 
-    def records(self) -> Iterator[WalRecord]:
+    def read_records(self) -> Iterator[WalRecord]:
         with self.file.open("rb") as source:
             while (start := source.tell()) < self._size:
                 payload = _read_payload(source)
