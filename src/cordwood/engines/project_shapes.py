@@ -46,7 +46,7 @@ class ProjectShapes:
         self._bit_set_by_project: dict[str, int] = {}
         # Maps each bit set to itself, so that equal bit sets of several projects are stored as one object.
         self._interned_bit_sets: dict[int, int] = {}
-        self._version_by_bit_set: dict[int, int] = {}
+        self._shape_version_by_bit_set: dict[int, int] = {}
         self._next_version_number = 1
         self._cached_kinds_by_bit_set: OrderedDict[int, _CachedKinds] = OrderedDict()
         self._lock = threading.Lock()
@@ -115,13 +115,13 @@ class ProjectShapes:
     def version_of_project(self, project: str | None) -> int:
         """Return a number that identifies the content of a project's shape: equal shapes have equal numbers."""
         bits = self._visible_bit_set(project)
-        number = self._version_by_bit_set.get(bits)
+        number = self._shape_version_by_bit_set.get(bits)
         if number is None:
             with self._lock:
-                if len(self._version_by_bit_set) > 2 * MAX_PROJECTS_PER_STREAM:
-                    self._version_by_bit_set.clear()
+                if len(self._shape_version_by_bit_set) > 2 * MAX_PROJECTS_PER_STREAM:
+                    self._shape_version_by_bit_set.clear()
                 self._next_version_number += 1
-                number = self._version_by_bit_set[bits] = self._next_version_number
+                number = self._shape_version_by_bit_set[bits] = self._next_version_number
         return number
 
     def shape_of_project(self, project: str | None, stream_shape: EventShape) -> EventShape:

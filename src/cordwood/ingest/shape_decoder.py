@@ -132,7 +132,7 @@ class ShapeDecoder:
         self.path_count = len(shape.value_kinds_by_path) + len(nulls)
         # The projects whose shape has every path and kind of this decoder. An event of such a project adds nothing to
         # the project's shape, so it is not inspected.
-        self.projects_with_all_paths: set[str] = set()
+        self.projects_having_all_decoded_paths: set[str] = set()
         # The union of the bits that stand for the paths and kinds of this decoder. The bits come from `projects`.
         self.all_path_kind_bits = 0
         self._project_shapes = projects
@@ -370,7 +370,7 @@ class ProjectDecoderCache:
         return decoder
 
 
-class BatchProjectDecoders:
+class ProjectDecodersForBatch:
     """The shape decoders of the projects that occur in one batch of events."""
 
     def __init__(
@@ -391,7 +391,11 @@ class BatchProjectDecoders:
 
     def find_decoder_for_project(self, project: str | None, stream_decoder: ShapeDecoder) -> ShapeDecoder | None:
         """Return the decoder of a project, or None if the stream's decoder is to be used for the project's events."""
-        if project is None or self._project_shapes is None or project in stream_decoder.projects_with_all_paths:
+        if (
+            project is None
+            or self._project_shapes is None
+            or project in stream_decoder.projects_having_all_decoded_paths
+        ):
             return None
         return self._decoders_by_project.get(project) or self._find_or_build(project, self._project_shapes)
 

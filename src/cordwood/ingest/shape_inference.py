@@ -22,9 +22,9 @@ from cordwood.engines.project_shapes import (
 from cordwood.ingest.derived_fields import NO_DERIVED_FIELDS, DerivedFields
 from cordwood.ingest.event_values import MutableKindsByPath, collect_paths, quote_inexact_numbers, texts_at
 from cordwood.ingest.shape_decoder import (
-    BatchProjectDecoders,
     DecodedMetadataAndExtras,
     ProjectDecoderCache,
+    ProjectDecodersForBatch,
     ShapeDecoder,
 )
 from cordwood.model.definitions import Stream
@@ -68,13 +68,13 @@ class ProjectShapeAdditions:
         project = event.project
         if (
             matching_decoder is stream_decoder
-            and project not in matching_decoder.projects_with_all_paths
+            and project not in matching_decoder.projects_having_all_decoded_paths
             and project is not None
         ):
             self._add_event_unless_covered(project, event, records, matching_decoder)
         if self._project_field_path:
             for other in matching_decoder.texts_at_path(event, records, self._project_field_path):
-                if other != project and other not in stream_decoder.projects_with_all_paths:
+                if other != project and other not in stream_decoder.projects_having_all_decoded_paths:
                     self._add_event_to_other_project(other, event, stream_decoder)
 
     def _add_event_to_other_project(self, project: str, event: Event, stream_decoder: ShapeDecoder) -> None:
@@ -112,7 +112,7 @@ class ProjectShapeAdditions:
         if decoder.all_path_kind_bits & ~self.project_shapes.bit_set_of_project(project):
             self._add_decoded_bits(project, decoder.path_kind_bits(event, records))
         else:
-            decoder.projects_with_all_paths.add(project)
+            decoder.projects_having_all_decoded_paths.add(project)
 
     def _add_decoded_bits(self, project: str, decoded_bits: int) -> None:
         key, known_bits = self._shape_key_and_bits(project)
@@ -249,7 +249,7 @@ class ShapeInferrer:
         mismatches = _MismatchingEvents(self._get_shapes_by_stream().get(stream, EventShape()), additions)
         decoder = self._current_decoder(stream, mismatches.stream_shape, derived_fields.paths)
         projects = None if additions is None else additions.project_shapes
-        batch_decoders = BatchProjectDecoders(
+        batch_decoders = ProjectDecodersForBatch(
             self._project_decoder_cache,
             stream,
             derived_fields.paths,

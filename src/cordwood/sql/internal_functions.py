@@ -129,9 +129,10 @@ _MAX_UNROLLED_NESTING_LEVELS: Final = 8
 def expand_nested_objects(entries: str, levels: int, level: Callable[[str], str], repeated: str) -> str:
     """Return SQL that replaces each object in a list of entries by its own entries, `levels` times.
 
-    `level` returns SQL that expands one level of the entries in its argument. If there are few levels, calls of it are
-    nested. Otherwise `repeated` is used, a template of the engine's SQL for a loop. The loop's accumulator `acc` begins
-    with `{entries}`, and is replaced `{levels}` times by `{level}`, which is `acc` with one more level expanded.
+    `level` returns SQL that expands one level of the entries in its argument. If there are few levels, calls of `level`
+    are nested. Otherwise the SQL is a loop of the engine, for which `repeated` is the template. In the template,
+    `{entries}` stands for the list, `{levels}` for the number of rounds, and `{level}` for the SQL that expands one
+    more level of the loop's accumulator `acc`.
     """
     if levels > _MAX_UNROLLED_NESTING_LEVELS:
         return repeated.format(levels=levels, level=level("acc"), entries=entries)

@@ -261,7 +261,7 @@ def quoted_literal_sql(text: str) -> str:
 
 
 def optional_predicate_node(parameter: exp.Parameter, test: exp.Expr, predicate: exp.Expr) -> exp.Expr:
-    """Return the condition `(test OR predicate)`, which is printed as an `OptionalPredicate` of the plan."""
+    """Return a node for `(test OR predicate)`; the printed SQL has it as a segment `OptionalPredicate`."""
     return exp.Anonymous(this=OPTIONAL_PREDICATE_NODE_NAME, expressions=[test, predicate, exp.Var(this=parameter.name)])
 
 

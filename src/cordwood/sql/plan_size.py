@@ -145,15 +145,15 @@ def _table_names(tree: exp.Expr) -> Iterable[str]:
 class _PlanMeter(msgspec.Struct):
     """Meter of the plan size of one statement, in which every CTE has a unique name.
 
-    `expanded_characters_by_relation` has the expanded characters of each column of each visible relation, by alias.
-    `correlated_sub_query_count` is the number of correlated sub-queries so far.
+    `expanded_characters_by_relation_and_column` has the expanded characters of each column of each visible relation, by
+    alias. `correlated_sub_query_count` is the number of correlated sub-queries so far.
     """
 
     reference_counts: Mapping[str, int]
     cte_sizes: dict[str, PlanSize] = msgspec.field(default_factory=dict)
     too_large_query: exp.Expr | None = None
     correlated_sub_query_count: int = 0
-    expanded_characters_by_relation: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
+    expanded_characters_by_relation_and_column: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
 
     def measure(self, node: exp.Expr) -> PlanSize:
         size = PlanSize()
@@ -200,7 +200,7 @@ class _PlanMeter(msgspec.Struct):
         size.printed_characters += characters
         if role is _NodeCostRole.COLUMN and isinstance(node, exp.Column) and node.table:
             size.outer_relation_names |= {node.table}
-            size.expanded_characters += self.expanded_characters_by_relation.get(
+            size.expanded_characters += self.expanded_characters_by_relation_and_column.get(
                 node.table, _NO_EXPANDED_CHARACTERS
             ).get(node.name, characters)
             return
@@ -228,7 +228,7 @@ class _PlanMeter(msgspec.Struct):
 
     def _measure_query(self, node: exp.Expr) -> PlanSize:
         size = PlanSize(_COST_POINTS_PER_RELATION, _CHARACTERS_PER_NODE)
-        outer = self.expanded_characters_by_relation
+        outer = self.expanded_characters_by_relation_and_column
         with_ = node.args.get("with_")
         for cte in with_.expressions if with_ is not None else ():
             size.add(self._measure_cte(cte))
@@ -241,7 +241,7 @@ class _PlanMeter(msgspec.Struct):
                 size.expanded_characters_by_column = _add_column_sizes_by_position(
                     size.expanded_characters_by_column, side_size.expanded_characters_by_column
                 )
-        self.expanded_characters_by_relation = outer
+        self.expanded_characters_by_relation_and_column = outer
         if isinstance(node, exp.SetOperation) or any(node.args.get(key) for key in _JOIN_ORDER_BARRIER_CLAUSES):
             size.half_relation_count = _HALF_RELATIONS_PER_RELATION
         if self.too_large_query is None and size.total_cost_points > MAX_PLANNING_COST_POINTS:
@@ -253,8 +253,8 @@ class _PlanMeter(msgspec.Struct):
 
         FROM and joins are measured first, because other clauses refer to the sizes of their columns.
         """
-        charge_nodes(len(self.expanded_characters_by_relation))
-        self.expanded_characters_by_relation = dict(self.expanded_characters_by_relation)
+        charge_nodes(len(self.expanded_characters_by_relation_and_column))
+        self.expanded_characters_by_relation_and_column = dict(self.expanded_characters_by_relation_and_column)
         columns: dict[str, int] = {}
         names: set[str] = set()
         cte_points = 0
@@ -266,7 +266,9 @@ class _PlanMeter(msgspec.Struct):
             source_size.half_relation_count = max(source_size.half_relation_count, _HALF_RELATIONS_PER_RELATION)
             size.add(source_size)
             names.add(source.alias_or_name)
-            self.expanded_characters_by_relation[source.alias_or_name] = source_size.expanded_characters_by_column
+            self.expanded_characters_by_relation_and_column[source.alias_or_name] = (
+                source_size.expanded_characters_by_column
+            )
             if condition is not None:
                 self._add_node(condition, size)
         correlated = self.correlated_sub_query_count

@@ -68,7 +68,7 @@ def parse_endpoint(endpoint: Endpoint) -> EndpointProgram:
 
 
 def program_of_tree(endpoint: Endpoint, tree: exp.Expr) -> EndpointProgram:
-    """Return the program of an admitted tree."""
+    """Return the program of an endpoint whose query is the syntax tree `tree`, which has been checked already."""
     return _build_program(endpoint, tree)
 
 

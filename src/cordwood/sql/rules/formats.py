@@ -255,7 +255,7 @@ class FormatSql(Protocol):
         """Return whether the engine's printf cannot apply one of the specifier's flags to numbers with a fraction."""
         ...
 
-    def fraction_digits(self, spec: FormatSpecifier) -> str:
+    def float_digits_sql(self, spec: FormatSpecifier) -> str:
         """Return SQL for the digits of the absolute value of the float @a; the placeholder {0} is the specifier."""
         ...
 
@@ -372,7 +372,7 @@ class FormatRules(msgspec.Struct, frozen=True):
         if self.engine_sql.is_flag_unsupported(spec):
             if field.star_precision is not None:
                 raise_unsupported(node, "A precision in FORMAT that is not a literal, beside such flags,")
-            digits = self.engine_sql.fraction_digits(spec)
+            digits = self.engine_sql.float_digits_sql(spec)
             digits = self._group_digits_by_thousands(digits) if spec.has_digit_groups else digits
             return self._compose_number(node, field, digits, value, texts=[string_literal_node(spec.number_specifier)])
         padded = self.engine_sql.format_with_printf(node, field, spec.conversion_letter, value)

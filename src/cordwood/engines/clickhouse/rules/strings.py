@@ -468,7 +468,7 @@ class _FormatSql:
     def is_flag_unsupported(self, spec: FormatSpecifier) -> bool:
         return spec.has_digit_groups
 
-    def fraction_digits(self, spec: FormatSpecifier) -> str:
+    def float_digits_sql(self, spec: FormatSpecifier) -> str:
         return "printf({0}, abs(@a))"
 
     def exact_numeric_digits(self, decimals: int, *, with_point: bool) -> str:

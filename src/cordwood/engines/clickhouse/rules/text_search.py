@@ -57,7 +57,7 @@ def _returns_null_for_invalid_pattern(node: exp.Expr) -> bool:
     return returns_null_on_error(node) and is_invalid_pattern(literal_text)
 
 
-def _refuse_empty_matches(node: exp.Expr) -> None:
+def _refuse_patterns_matching_empty_text(node: exp.Expr) -> None:
     """Refuse a pattern that may match the empty text.
 
     ClickHouse finds empty matches at other places than BigQuery, or does not find them at all.
@@ -159,7 +159,7 @@ def _null_if_group_absent_sql(node: exp.Expr, group: str) -> str:
 def _nth_match(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     position = node.args.get("position") or fragment_node("toInt64(1)")
     occurrence = node.args.get("occurrence") or fragment_node("toInt64(1)")
-    _refuse_empty_matches(node)
+    _refuse_patterns_matching_empty_text(node)
     if (constant_text(pattern) or "").startswith("^") and (constant_int(position) or 1) > 1:
         # No match is possible: `^` matches only at the beginning of the text, but the search starts after it.
         return typed_null(STRING)
@@ -182,7 +182,7 @@ _ARGUMENT_NOT_POSITIVE_MESSAGE: Final = "The position and occurrence arguments m
 def _translate_regexp_extract_all(node: exp.Expr) -> exp.Expr:
     if _returns_null_for_invalid_pattern(node):
         return typed_null(array_of(STRING))
-    _refuse_empty_matches(node)
+    _refuse_patterns_matching_empty_text(node)
     pattern = _re2_pattern(node.expression)
     return fill_template(
         f"if(isNull(@a) OR isNull(@b), [], {_matches_or_first_groups_sql(pattern, '@a', '@b')})",
@@ -196,7 +196,7 @@ def _translate_regexp_replace(node: exp.Expr) -> exp.Expr:
         return typed_null(STRING)
     new = node.args["replacement"]
     if constant_text(new) != "" and not has_only_anchored_empty_matches(constant_text(node.expression) or "."):
-        _refuse_empty_matches(node)
+        _refuse_patterns_matching_empty_text(node)
     return fragment_node(
         "replaceRegexpAll({0}, {1}, {2})", convert_variant_to_text(node.this), _re2_pattern(node.expression), new
     )

@@ -146,7 +146,11 @@ def compute_deferred_columns(
 
 
 class _MapGrowthBudget:
-    """Limits the bytes by which a batch's maps of attributes exceed its events; a map counts once for each column."""
+    """A limit on the memory of the maps of attributes that are computed for one batch of rows.
+
+    It counts the bytes by which each map is larger than the event from which it is computed, in each column that has
+    it.
+    """
 
     def __init__(self) -> None:
         self._grown_bytes = 0

@@ -330,7 +330,7 @@ def _block_aggregation_query(select: exp.Select, source: ScanSource) -> exp.Expr
     positions = [exp.Literal.number(len(query.expressions) - before) for before in (1, 0)]
     query.set("group", exp.Group(expressions=[*keys, *positions]))
     blocks = _set_flushed_filters(scan, uncovered_blocks_node(scan.table.name))
-    scan.replace_table(blocks.select_events(EventTable.FLUSHED, identifier_node("block"), reads_all=True))
+    scan.replace_table_by_union_of(blocks.select_events(EventTable.FLUSHED, identifier_node("block"), reads_all=True))
     return query
 
 
@@ -356,7 +356,7 @@ def _merging_query(tree: exp.Expr, source: ScanSource, *, at_rest: bool) -> exp.
     ]
     if not at_rest:
         selects.append(scan.select_events(EventTable.MEMTABLE, reads_all=True))
-    scan.replace_table(*selects)
+    scan.replace_table_by_union_of(*selects)
     merging = exp.Select()
     for clause in ("with_", "order", "limit", "offset"):
         merging.set(clause, select.args.get(clause))

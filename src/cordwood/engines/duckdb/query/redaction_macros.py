@@ -52,7 +52,7 @@ def create_macro_statements(rules: RedactionRules, key: str, mode: RedactMode) -
         (REDACT_TEXT_FUNCTION_PREFIX, _text_macro_body(detection, masking)),
         (REDACT_JSON_FUNCTION_PREFIX, _json_macro_body(detection, masking)),
         (REDACT_EVENT_FUNCTION_PREFIX, _event_macro_body(mode)),
-        (OPTIMISTIC_TEXT_FUNCTION_PREFIX, _optimistic_redaction_macro_body(detection)),
+        (OPTIMISTIC_TEXT_FUNCTION_PREFIX, _fail_if_redaction_needed_macro_body(detection)),
     )
     return [
         f"CREATE OR REPLACE MACRO memory.main.{name}_{mode}(t) AS {body.replace(_DIGEST_KEY_PLACEHOLDER, text_literal(key))}"
@@ -89,7 +89,7 @@ def _redact_text_sql(detection: DetectionRules, masking: MaskingBuilder) -> str:
     )
 
 
-def _optimistic_redaction_macro_body(detection: DetectionRules) -> str:
+def _fail_if_redaction_needed_macro_body(detection: DetectionRules) -> str:
     """Return the body of a macro that fails if the text may need redaction, and otherwise returns the text.
 
     The error is raised by a cast that fails. DuckDB's function `error` cannot be used, because it is volatile, and

@@ -177,7 +177,7 @@ class ScanSource(msgspec.Struct, frozen=True):
         columns = list(select.find_all(exp.Column)) if select else []
         return frozenset(column.name for column in columns if column.table in (name, ""))
 
-    def replace_table(self, *selects: exp.Expr) -> None:
+    def replace_table_by_union_of(self, *selects: exp.Expr) -> None:
         """Replace the reference to the stream's table by the union of `selects`."""
         alias = exp.TableAlias(this=identifier_node(self.table.alias_or_name))
         # If the table is in parentheses, its joins are attached to the table's node, so they are moved to the new node.
@@ -312,14 +312,14 @@ def plan_scans(tree: exp.Expr, sources: Sequence[ScanSource], *, at_rest: bool =
     for source in sources:
         reads_all = aggregates_before_limit(find_select_chain(tree, source.table))
         tables = (EventTable.FLUSHED, EventTable.MEMTABLE)[: 1 if at_rest else 2]
-        source.replace_table(*[source.select_events(table, reads_all=reads_all) for table in tables])
+        source.replace_table_by_union_of(*[source.select_events(table, reads_all=reads_all) for table in tables])
     return tree
 
 
 def plan_arrived_scan(tree: exp.Expr, sources: Sequence[ScanSource]) -> exp.Expr:
     """Replace each stream by a scan of its table of arrived events; mutates `tree`."""
     for source in sources:
-        source.replace_table(source.select_events(EventTable.ARRIVED))
+        source.replace_table_by_union_of(source.select_events(EventTable.ARRIVED))
     return tree
 
 
@@ -329,7 +329,7 @@ def plan_recent_scan(tree: exp.Expr, sources: Sequence[ScanSource]) -> exp.Expr 
         return None
     recent_tree = copy_tree(tree)
     source = sources[0].find_in_copy(recent_tree)
-    source.replace_table(source.select_events(EventTable.RECENT))
+    source.replace_table_by_union_of(source.select_events(EventTable.RECENT))
     return recent_tree
 
 
@@ -465,14 +465,14 @@ def _apply_late_materialization(
     table.
     """
     if not _late_materialization_saves_time(tree, source, table):
-        source.replace_table(source.select_events(table))
+        source.replace_table_by_union_of(source.select_events(table))
         return tree
     row_ids = _select_row_ids(tree, source, table)
     source = _remove_applied_filters(tree, source)
     row_filter = fragment_node(
         f"rowid IN (SELECT {quote_identifier(_ROW_ID_COLUMN)} FROM {quote_identifier(_ROW_IDS_CTE)})"  # noqa: S608 - our own names
     )
-    source.replace_table(
+    source.replace_table_by_union_of(
         source.select_few_events(table, row_filter, _passed_through_columns(tree, source) if is_alone else frozenset())
     )
     _prepend_row_ids_cte(tree, row_ids)
@@ -569,7 +569,7 @@ def _select_row_ids(tree: exp.Select, source: ScanSource, table: EventTable) -> 
             "expressions",
             exp.alias_(exp.column(_ROW_ID_COLUMN, step.relation_alias, quoted=True), _ROW_ID_COLUMN, quoted=True),
         )
-    source_copy.replace_table(
+    source_copy.replace_table_by_union_of(
         source_copy.select_events(table, fragment_node(f"rowid AS {quote_identifier(_ROW_ID_COLUMN)}"))
     )
     if order is not None:

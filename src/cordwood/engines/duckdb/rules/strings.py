@@ -578,7 +578,7 @@ class _FormatSql:
     def is_flag_unsupported(self, spec: FormatSpecifier) -> bool:
         return spec.has_digit_groups or (spec.has_alternate_form and spec.conversion_letter not in "fF")
 
-    def fraction_digits(self, spec: FormatSpecifier) -> str:
+    def float_digits_sql(self, spec: FormatSpecifier) -> str:
         """Return SQL for the digits that FORMAT prints, with the decimal point that its flag `#` requires.
 
         With this flag, DuckDB's `printf` omits the point before an exponent, and prints `.0` instead of a point at the

@@ -249,7 +249,7 @@ class RecentEventTable:
         # number.
         self.end_event_number = 0
         # How often the table was refilled. A `RecentEventView` stays valid as long as this number does not change.
-        self.fill_count = 0
+        self.times_filled = 0
         self._table_statements = tables
         self._covers_events_after_us: int | None = None
         self._max_events = self._rows = 0
@@ -271,7 +271,7 @@ class RecentEventTable:
             end,
         )
         self._is_stale = False
-        self.fill_count += 1
+        self.times_filled += 1
 
     def on_flush(self, flushed_to: int) -> None:
         """Record that all events with sequence numbers below `flushed_to` are flushed.
@@ -325,8 +325,8 @@ class RecentEventView(NamedTuple):
 
     cursor: duckdb.DuckDBPyConnection
     table: RecentEventTable
-    fill_count: int
+    times_filled_when_opened: int
 
     def is_still_valid(self) -> bool:
         """Return whether the table was not refilled meanwhile; the caller asks this after it has fetched the rows."""
-        return self.table.fill_count == self.fill_count
+        return self.table.times_filled == self.times_filled_when_opened

@@ -234,11 +234,11 @@ class Storage:
             return
         with self._session.cursor_with_shared_access(query.raise_if_stopped) as cursor:
             self.recent_cache.request_fill(store)
-            fill_count = store.recent_table.fill_count
+            times_filled = store.recent_table.times_filled
             is_maintained = store.refresh_recent_table(cursor, query.raise_if_stopped)
             # Set the cursor only now, because an interrupt during the refresh would discard the recent table.
             query.set_cursor(cursor)
-            yield RecentEventView(cursor, store.recent_table, fill_count) if is_maintained else None
+            yield RecentEventView(cursor, store.recent_table, times_filled) if is_maintained else None
 
     @contextmanager
     def open_arrived_view(
