@@ -116,7 +116,7 @@ def test_the_number_of_groups_is_limited() -> None:
 
 
 def test_the_text_has_the_values_of_the_row_that_fulfils_the_condition() -> None:
-    definition = make_alert("errors > 10", text="{service}: {errors} of {{all}} is {value}, {gone}!")
+    definition = make_alert("errors > 10", notification_text="{service}: {errors} of {{all}} is {value}, {gone}!")
     (verdict,) = evaluate_groups(definition, ROWS)
     assert verdict.alert_text == "b: 12 of {all} is 12, !"
     (verdict,) = evaluate_groups(make_alert("errors > 10"), ROWS)
@@ -125,7 +125,9 @@ def test_the_text_has_the_values_of_the_row_that_fulfils_the_condition() -> None
 
 @given(st.text(max_size=20_000), st.text(max_size=50))
 def test_text_and_labels_are_limited_in_length_and_have_no_control_characters(value: str, template: str) -> None:
-    definition = make_alert("rows", text=template.replace("{", "").replace("}", "") + "{m}", group_by=("m",))
+    definition = make_alert(
+        "rows", notification_text=template.replace("{", "").replace("}", "") + "{m}", group_by=("m",)
+    )
     (verdict,) = evaluate_groups(definition, [{"m": value}])
     assert len(verdict.alert_text) <= MAX_ALERT_TEXT_CHARACTERS
     label = dict(verdict.labels)["m"]

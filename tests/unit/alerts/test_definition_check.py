@@ -33,11 +33,13 @@ QUERY_PARAMETERS: dict[str, Any] = {"parameters": {"project": "p", "since": "now
 @pytest.mark.parametrize(
     "definition",
     [
-        make_alert("n > 1", group_by=("project",), text="{project}: {n} ({value})", **QUERY_PARAMETERS),
-        make_alert("hits > 1", sandbox=("sql", "select count(*) as hits from logs"), **QUERY_PARAMETERS),
-        make_alert("rows", sandbox=("lql", "m.level:error"), **QUERY_PARAMETERS),
+        make_alert("n > 1", group_by=("project",), notification_text="{project}: {n} ({value})", **QUERY_PARAMETERS),
+        make_alert(
+            "hits > 1", sandbox_language_and_text=("sql", "select count(*) as hits from logs"), **QUERY_PARAMETERS
+        ),
+        make_alert("rows", sandbox_language_and_text=("lql", "m.level:error"), **QUERY_PARAMETERS),
         # The columns of `SELECT *` depend on the events, so the check accepts any column name.
-        make_alert("whatever > 1", sandbox=("sql", "select * from logs"), **QUERY_PARAMETERS),
+        make_alert("whatever > 1", sandbox_language_and_text=("sql", "select * from logs"), **QUERY_PARAMETERS),
     ],
 )
 def test_valid_alerts_pass(definition: Any) -> None:
@@ -50,16 +52,19 @@ def test_valid_alerts_pass(definition: Any) -> None:
         (make_alert("m > 1", **QUERY_PARAMETERS), "the answer has no column m"),
         (make_alert("change(m) > 1", before_seconds=1.0, **QUERY_PARAMETERS), "the answer has no column m"),
         (make_alert("rows", group_by=("projects",), **QUERY_PARAMETERS), "no column projects. Did you mean project?"),
-        (make_alert("rows", text="{gone}", **QUERY_PARAMETERS), "the answer has no column gone"),
-        (make_alert("rows", text="{n", **QUERY_PARAMETERS), "the brace at character 1 has no other"),
-        (make_alert("rows", text="a {} b", **QUERY_PARAMETERS), "name no column"),
+        (make_alert("rows", notification_text="{gone}", **QUERY_PARAMETERS), "the answer has no column gone"),
+        (make_alert("rows", notification_text="{n", **QUERY_PARAMETERS), "the brace at character 1 has no other"),
+        (make_alert("rows", notification_text="a {} b", **QUERY_PARAMETERS), "name no column"),
         (make_alert("rows"), "The parameter project is required"),
         (make_alert("rows", parameters={"projct": "p"}), "errors has no parameter projct. Did you mean project?"),
         (make_alert("rows", parameters={"project": "p", "since": "now-soon"}), 'The parameter since is "now-soon"'),
         (make_alert("rows", parameters={"project": "p", "least": "few"}), 'The parameter least is "few"'),
-        (make_alert("rows", sandbox=("sql", "select x from logs"), **QUERY_PARAMETERS), "sql at 1:8"),
-        (make_alert("rows", sandbox=("sql", "select n from other"), **QUERY_PARAMETERS), "sql at 1:15"),
-        (make_alert("rows", sandbox=("lql", "m.a:>"), **QUERY_PARAMETERS), "lql at 1:"),
+        (make_alert("rows", sandbox_language_and_text=("sql", "select x from logs"), **QUERY_PARAMETERS), "sql at 1:8"),
+        (
+            make_alert("rows", sandbox_language_and_text=("sql", "select n from other"), **QUERY_PARAMETERS),
+            "sql at 1:15",
+        ),
+        (make_alert("rows", sandbox_language_and_text=("lql", "m.a:>"), **QUERY_PARAMETERS), "lql at 1:"),
     ],
 )
 def test_invalid_alerts_are_refused_with_the_reason(definition: Any, message: str) -> None:

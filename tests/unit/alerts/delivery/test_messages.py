@@ -58,8 +58,8 @@ CHANGES = st.builds(
 NOTIFICATIONS = st.builds(
     Notification,
     id=HOSTILE_TEXTS,
-    alert=HOSTILE_TEXTS,
-    endpoint=HOSTILE_TEXTS,
+    alert_name=HOSTILE_TEXTS,
+    endpoint_name=HOSTILE_TEXTS,
     severity=st.sampled_from(Severity),
     changes=st.lists(CHANGES, max_size=25).map(tuple),
     created_us=st.integers(),
