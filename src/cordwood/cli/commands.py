@@ -125,7 +125,17 @@ Over HTTP: ?format= or the header Accept; also format=prometheus.""",
 
 
 def run_command_line(arguments: Sequence[str]) -> int:
-    """Run the command that the first argument names, and return its exit code."""
+    """Run the command that the first argument names, or print help, and return the exit code."""
+    try:
+        return _run_command_or_print_help(arguments)
+    except BrokenPipeError:
+        # The program that reads the output, such as `head`, has ended. Close standard error, so that Python prints no
+        # error about it at exit.
+        sys.stderr.close()
+        return FAILED
+
+
+def _run_command_or_print_help(arguments: Sequence[str]) -> int:
     if arguments and arguments[0] == "help" and len(arguments) > 1:
         return _print_help(arguments[1])
     if not arguments or arguments[0] in ("-h", "--help", "help"):
@@ -178,11 +188,6 @@ def _run_command(name: str, command: Command, arguments: Sequence[str]) -> int:
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # The program that reads the output, such as `head`, has ended. Close standard error, so that Python prints no
-        # error about it at exit.
-        sys.stderr.close()
-        return FAILED
     finally:
         gc.unfreeze()
     return code

@@ -1,6 +1,7 @@
 """The command line: help, lazy loading, usage errors and exit codes."""
 
 import gc
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -161,3 +162,15 @@ def test_a_file_that_cannot_be_read_is_named_in_one_message(
     # An empty folder is a valid argument of `cordwood test`, which then reports that it has no tests.
     expected_message = "There are no tests." if (name, kind_of_file) == ("test", "folder") else str(file)
     assert expected_message in "".join(capsys.readouterr()) or (name, kind_of_file) == ("endpoints", "folder")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["help", "query"], ["--version"], ["settings"]])
+def test_a_reader_that_closes_the_output_causes_no_traceback(arguments: list[str]) -> None:
+    """Print to a pipe without a reader, as after the end of `head`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "cordwood", *arguments], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
