@@ -262,7 +262,8 @@ def test_received_datagrams_are_stored_at_shutdown(site: ListenerSite, with_list
         before = site.event_count("received")
 
         async def read() -> bool:
-            return site.event_count("received") > before or listeners._open_listeners[0]._receiver.unstored_count > 0  # type: ignore[attr-defined]
+            receiver = listeners._open_listeners[0]._datagram_receiver  # type: ignore[attr-defined]
+            return site.event_count("received") > before or receiver.unstored_count > 0
 
         await until(read)
         await asyncio.sleep(0)
