@@ -209,19 +209,11 @@ def _apply_parsed_zone_sql(wall: str, groups: ParsedElementSql) -> str:
 
 class _TimePrinterSql:
     engine_letter_by_element, element_templates = _FORMAT_LETTER_BY_ELEMENT, _TEMPLATE_BY_FORMAT_ELEMENT
-    (
-        offset_in_minutes_template,
-        offset_sign_template,
-        offset_hours_template,
-        offset_minutes_part_template,
-        fraction_template_if_not_zero,
-    ) = (
-        _ZONE_OFFSET_MINUTES_SQL,
-        _ZONE_OFFSET_SIGN_SQL,
-        _ZONE_OFFSET_HOURS_SQL,
-        _ZONE_OFFSET_MINUTES_PART_SQL,
-        _SECOND_FRACTION_TEXT_SQL,
-    )
+    offset_in_minutes_template = _ZONE_OFFSET_MINUTES_SQL
+    offset_sign_template = _ZONE_OFFSET_SIGN_SQL
+    offset_hours_template = _ZONE_OFFSET_HOURS_SQL
+    offset_minutes_part_template = _ZONE_OFFSET_MINUTES_PART_SQL
+    fraction_template_if_not_zero = _SECOND_FRACTION_TEXT_SQL
     format_call_template = "formatDateTime({}, {})"
     time_of_day_format, date_and_time_format, iso_format = "%T", "%F %T", "%FT%T"
     pad_template, first_letter_template = "rightPad({}, 9, ' ')", "substring({}, 1, 1)"

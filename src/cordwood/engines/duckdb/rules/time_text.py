@@ -161,19 +161,11 @@ _TEMPLATE_BY_FORMAT_ELEMENT: Final[Mapping[str, str]] = {
 
 class _TimePrinterSql:
     engine_letter_by_element, element_templates = _STRFTIME_LETTERS, _TEMPLATE_BY_FORMAT_ELEMENT
-    (
-        offset_in_minutes_template,
-        offset_sign_template,
-        offset_hours_template,
-        offset_minutes_part_template,
-        fraction_template_if_not_zero,
-    ) = (
-        _ZONE_OFFSET_MINUTES_SQL,
-        _ZONE_OFFSET_SIGN_SQL,
-        _ZONE_OFFSET_HOURS_SQL,
-        _ZONE_OFFSET_MINUTES_PART_SQL,
-        _SUBSECOND_SQL,
-    )
+    offset_in_minutes_template = _ZONE_OFFSET_MINUTES_SQL
+    offset_sign_template = _ZONE_OFFSET_SIGN_SQL
+    offset_hours_template = _ZONE_OFFSET_HOURS_SQL
+    offset_minutes_part_template = _ZONE_OFFSET_MINUTES_PART_SQL
+    fraction_template_if_not_zero = _SUBSECOND_SQL
     format_call_template = "strftime({}, {})"
     time_of_day_format, date_and_time_format, iso_format = "%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S"
     pad_template, first_letter_template = "rpad({}, 9, ' ')", "left({}, 1)"
