@@ -58,7 +58,7 @@ class KeyPermissions(msgspec.Struct, frozen=True):
 
 
 class ApiCall(msgspec.Struct, frozen=True):
-    """An HTTP request: a POST with `parameters` as JSON or, without `parameters`, a GET."""
+    """An HTTP request: a POST with `body_parameters` as JSON or, without `body_parameters`, a GET."""
 
     path: str
     body_parameters: Mapping[str, object] | None = None
@@ -81,7 +81,7 @@ class ApiCall(msgspec.Struct, frozen=True):
 class ApiResponse(msgspec.Struct, frozen=True):
     """The status and the headers of a response. The names of headers are in lower case.
 
-    `body` is empty unless the response reports an error.
+    `error_body` is empty unless the response reports an error.
     """
 
     status: int

@@ -35,9 +35,9 @@ class StateChange(msgspec.Struct, frozen=True):
 class Notification(msgspec.Struct, frozen=True):
     """The changes of one alert that are sent to one target together.
 
-    `id` is the same when the notification is sent again. `omitted` is the number of further changes that are not in
-    `changes`. Until `expires_us`, a receiver can assume that firing groups still fire, unless another notification
-    about them arrives. `url` is the page of the alert, or empty.
+    `id` is the same when the notification is sent again. `omitted_change_count` is the number of further changes that
+    are not in `changes`. Until `expires_us`, a receiver can assume that firing groups still fire, unless another
+    notification about them arrives. `alert_page_url` is the page of the alert, or empty.
     """
 
     id: str

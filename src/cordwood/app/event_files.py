@@ -101,7 +101,8 @@ class _FileWithReplayedSample(io.RawIOBase):
 class InputFile:
     """A file that is being read.
 
-    `coding` is the file's compression (`gzip`, `zstd` or None), and `sample` is its beginning after decompression.
+    `compression_format` is the file's compression (`gzip`, `zstd` or None), and `sample` is its beginning after
+    decompression.
     """
 
     def __init__(self, name: str, raw: io.BufferedReader, sample_bytes: int) -> None:
@@ -234,8 +235,8 @@ class ReadOptions(msgspec.Struct, frozen=True):
 class FileRecord(msgspec.Struct, frozen=True, gc=False):
     """An event as JSON, with its position in the file: the number of its line, row or entry, counted from 1.
 
-    If `fault` is set, the item cannot be an event. Then `data` is the item's text as a JSON string, which the service
-    puts into the quarantine.
+    If `refusal_reason` is set, the item cannot be an event. Then `json_bytes` is the item's text as a JSON string,
+    which the service puts into the quarantine.
     """
 
     position: int

@@ -19,7 +19,7 @@ SentDefinition = JsonFields | str
 class CatalogSources(msgspec.Struct, frozen=True):
     """The places of definition files: the operator's files, the files that HTTP requests change, and shipped files.
 
-    `managed` is the folder of the files that the service itself writes when a definition is changed over HTTP.
+    `managed_folder` is the folder of the files that the service itself writes when a definition is changed over HTTP.
     """
 
     endpoints_folder: Path | None = None

@@ -125,7 +125,7 @@ class RemoteService(msgspec.Struct, frozen=True):
 
 
 class InProcessService(msgspec.Struct, frozen=True):
-    """A service inside this process, on a data folder that no other service owns. `app` is its `InProcessApp`."""
+    """A service inside this process, on a data folder that no other service owns."""
 
     in_process_app: Any
 

@@ -59,7 +59,7 @@ _PROGRESS_TIMEOUT_SECONDS = 2.0
 class EndpointQuery(msgspec.Struct, frozen=True):
     """A query of an endpoint, with its parameters.
 
-    If the caller wrote the query, `query_text` is its text and `language` is sql or lql. For the endpoint's saved
+    If the caller wrote the query, `query_text` is its text and `query_language` is sql or lql. For the endpoint's saved
     query, both are empty.
     """
 

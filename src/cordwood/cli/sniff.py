@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 class BodyPreview(msgspec.Struct, frozen=True):
     """A preview of a file: its first events as rows, and the items that would be quarantined, each with the reason.
 
-    If nothing can be decoded, `problem` is the reason.
+    If nothing can be decoded, `decoding_problem` is the reason.
     """
 
     event_rows: Sequence[Mapping[str, object]] = ()

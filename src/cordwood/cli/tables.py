@@ -28,7 +28,7 @@ _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 class TableStyle(msgspec.Struct, frozen=True):
     """How rows are printed: the width of the terminal, whether with colours, and whether as records.
 
-    Without `width`, for example in a file, a table may have any width, and only long cells are cut.
+    Without `terminal_width`, for example in a file, a table may have any width, and only long cells are cut.
     """
 
     terminal_width: int | None = None

@@ -247,9 +247,10 @@ class RowSource(RowScope, Protocol):
     """The source of the rows of one SELECT in the translated tree."""
 
     def build_relation(self) -> exp.Expr:
-        """Return the relation for FROM, which has all columns that calls of `value` have returned.
+        """Return the relation for FROM, which has all columns that calls of `resolve_reference` have returned.
 
-        The translator calls this method once, after it has called `value` for every item that the SELECT reads.
+        The translator calls this method once, after it has called `resolve_reference` for everything that the SELECT
+        reads.
         """
         ...
 

@@ -35,7 +35,7 @@ from cordwood.sql.nodes import internal_call
 class _NamedQuery(msgspec.Struct, frozen=True):
     """A query or value that WITH defines, with the definitions before it, to which it can refer.
 
-    `is_value` is set for a value, as in `WITH 5 AS five`.
+    `is_scalar_expression` is set for a value, as in `WITH 5 AS five`.
     """
 
     query_or_expression: exp.Expr

@@ -58,7 +58,7 @@ _LOGS_COLUMN_NAMES_TEXT: Final = "id, timestamp, project, source, event_message,
 class FilterCondition(msgspec.Struct, frozen=True):
     """A BOOL expression that filters rows or selects a branch of CASE, so that NULL has the same effect as false.
 
-    `constant` is the value of the expression if it is known before the query runs.
+    `constant_value` is the value of the expression if it is known before the query runs.
     """
 
     node: exp.Expr

@@ -11,7 +11,7 @@ from cordwood.sql.query_templates import parse_template
 
 
 class ClickHouseType(msgspec.Struct, frozen=True):
-    """A type of ClickHouse's dialect; `scale` is the number of decimals of a DateTime64's second, 0 for a DateTime."""
+    """A type of ClickHouse's dialect. `fractional_second_digits` is for a DateTime64; it is 0 for a DateTime."""
 
     name: str
     is_nullable: bool = False
@@ -61,8 +61,8 @@ NOT_CONSTANT: Final = NotConstant()
 class TypedValue(msgspec.Struct):
     """A BigQuery expression, and its type in ClickHouse's dialect.
 
-    If `default` is set, NULL in `node` stands for the default. For example, the text of a missing key is NULL, and
-    stands for an empty text.
+    If `default_for_null` is set, NULL in `node` stands for the default. For example, the text of a missing key is NULL,
+    and stands for an empty text.
 
     If a Map has constant keys, `map_entries` has its pairs of a key and a value. If `map_entries` is None, the Map is
     the JSON object in `node`. If `node` is NULL as well, the Map has all attributes of the event.
@@ -80,13 +80,13 @@ class TypedValue(msgspec.Struct):
         return not isinstance(self.constant_value, NotConstant)
 
     def node_with_default_for_null(self) -> exp.Expr:
-        """Return `node` with `default` in place of NULL; return `node` unchanged if there is no default."""
+        """Return `node` with `default_for_null` in place of NULL; return `node` unchanged if there is no default."""
         if self.default_for_null is None:
             return self.node
         return fill_template("coalesce(@value, @default)", value=self.node, default=literal_node(self.default_for_null))
 
     def with_default_for_null(self) -> "TypedValue":
-        """Return the value with SQL in `node` that replaces NULL by the default, and with None as `default`.
+        """Return the value with SQL in `node` that replaces NULL by the default, and with None as `default_for_null`.
 
         The new `node` is NULL only if the type is nullable.
         """

@@ -67,11 +67,11 @@ _DECODER_THREADS = 2
 class IngestOutcome(msgspec.Struct, frozen=True):
     """The outcome of storing a request body, or those of its events that go to one stream.
 
-    `reasons` has the position in the body and the reason of each of the first ten quarantined items. `late` counts
-    events that are older than a time bound or the retention of the stream, and `future` counts events that are too far
-    in the future. Both count such events whether they were stored or not. `transformed` counts events by transform and
-    by what the transform did. `dropped` is the number of events that transforms removed. If the caller asked for it,
-    `item_outcomes` has the outcome of each item by its position in the body.
+    `quarantine_reasons` has the position in the body and the reason of each of the first ten quarantined items.
+    `late_events` counts events that are older than a time bound or the retention of the stream, and `future_events`
+    counts events that are too far in the future. Both count such events whether they were stored or not. `transformed`
+    counts events by transform and by what the transform did. `dropped` is the number of events that transforms removed.
+    If the caller asked for it, `item_outcomes` has the outcome of each item by its position in the body.
     """
 
     accepted: int

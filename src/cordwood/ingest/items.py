@@ -361,7 +361,7 @@ class JsonItem(msgspec.Struct, frozen=True):
 class JsonItemReader:
     """Reads the items of concatenated JSON documents.
 
-    `read` returns the next bytes, and no bytes at the end. `items` raises BadBody for an item of more than
+    `read` returns the next bytes, and no bytes at the end. `read_items` raises BadBody for an item of more than
     `max_characters`.
     """
 

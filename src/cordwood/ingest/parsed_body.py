@@ -99,10 +99,10 @@ class RefusedItem(msgspec.Struct, frozen=True):
 class ParsedBody(msgspec.Struct):
     """The events of a decoded body in order, and the items that are refused.
 
-    `extras` has the top-level keys for which `PostedEvent` has no field, by position of the event in `events`.
-    `item_indexes` has, for each event, its position in the body; it is None if all these positions equal those in
-    `events`. `out_of_time_bounds_counts` counts the events outside of the stream's time bounds, under `late` and
-    `future`. Items larger than `max_item_bytes` are quarantined without being decoded.
+    `extras_by_event_number` has the top-level keys for which `PostedEvent` has no field, by position of the event in
+    `events`. `item_indexes` has, for each event, its position in the body; it is None if all these positions equal
+    those in `events`. `out_of_time_bounds_counts` counts the events outside of the stream's time bounds, under `late`
+    and `future`. Items larger than `max_item_bytes` are quarantined without being decoded.
     """
 
     events: list[PostedEvent] = msgspec.field(default_factory=list)

@@ -122,7 +122,7 @@ def make_replay_marker_batch(item_id: str, stream: str, project: str | None, rep
 
 
 class QuarantinedItem(msgspec.Struct, frozen=True):
-    """A quarantined item. `text` is the whole item, in the format that `form` names.
+    """A quarantined item. `text` is the whole item, in the format that `body_format` names.
 
     If `is_transformed` is true, the transforms of the stream were applied before the item was quarantined, and a replay
     does not apply them again.

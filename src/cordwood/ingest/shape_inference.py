@@ -236,7 +236,7 @@ class ShapeInferrer:
     def infer_stream_shape(
         self, stream: str, events: Sequence[Event], derived_fields: DerivedFields = NO_DERIVED_FIELDS
     ) -> tuple[list[Event], ValueKindsByPath]:
-        """Infer the shape as `infer` does, but not the shapes of projects."""
+        """Infer the shape as `infer_shapes` does, but not the shapes of projects."""
         return self._infer_with_additions(stream, events, derived_fields, None)
 
     def _infer_with_additions(

@@ -40,8 +40,8 @@ class EventDestination(msgspec.Struct, frozen=True):
     """Where the events of a listener are stored, and with whose permissions.
 
     The events are stored in the stream `stream`. If `stream` is empty, they are stored in the streams that
-    `stream_mapping` finds for their labels. The permissions and pins of `key` apply. Without a key, the events may go
-    to any stream and have no pins. Quarantined items are recorded with the format `body_format`, so that a replay
+    `stream_mapping` finds for their labels. The permissions and pins of `api_key` apply. Without a key, the events may
+    go to any stream and have no pins. Quarantined items are recorded with the format `body_format`, so that a replay
     decodes them in the same way.
     """
 

@@ -113,8 +113,8 @@ def _read_tls(listen: ListenSettings) -> TlsCredentials:
 class OtlpGrpcServer:
     """The gRPC server, which passes calls to the ASGI application `application` as HTTP requests.
 
-    All messages that are being read may take `max_bytes` of memory together. `names` are the addresses of the server,
-    as they are shown to the operator. Create the server on the event loop.
+    All messages that are being read may take `max_bytes` of memory together. `listener_names` are the addresses of the
+    server, as they are shown to the operator. Create the server on the event loop.
     """
 
     def __init__(self, application: Application, max_bytes: int, connections: int) -> None:

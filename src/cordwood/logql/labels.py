@@ -157,7 +157,7 @@ _MAX_FIELDS_PER_LABEL: Final = 4
 class LabelValue(msgspec.Struct, frozen=True):
     """An SQL expression for a label's value as text; it is NULL for events without the label.
 
-    `constant` is the value itself if all events have the same value.
+    `constant_text` is the value itself if all events have the same value.
     """
 
     text_expression: exp.Expr

@@ -31,8 +31,8 @@ class TokenKind(Enum):
 class Token(msgspec.Struct, frozen=True):
     """A token of a query.
 
-    `text` is the content of a quoted text; for tokens of other kinds, it is the token as written. `number` is the value
-    of a number, of a duration (in seconds) or of a size (in bytes).
+    `text` is the content of a quoted text; for tokens of other kinds, it is the token as written. `numeric_value` is
+    the value of a number, of a duration (in seconds) or of a size (in bytes).
     """
 
     kind: TokenKind

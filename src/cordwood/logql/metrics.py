@@ -128,8 +128,8 @@ class SeriesRelation(msgspec.Struct, frozen=True):
 class SeriesLabels(msgspec.Struct, frozen=True):
     """The labels of the series that a range aggregate returns.
 
-    If `has_only_listed_labels` is set, the series have exactly `labels`. Otherwise, they also have all labels of the
-    streams, except `excluded_labels`.
+    If `has_only_listed_labels` is set, the series have exactly `listed_labels`. Otherwise, they also have all labels of
+    the streams, except `excluded_labels`.
     """
 
     listed_labels: tuple[str, ...] = ()
@@ -143,7 +143,8 @@ _ALL_STREAM_LABELS: Final = SeriesLabels()
 class MetricTranslator(msgspec.Struct, frozen=True):
     """Translates metric queries to relations with series.
 
-    `sources` are the sub-queries with the log entries. `sample_steps` are the times for which a request wants values.
+    `readable_sub_queries` are the sub-queries with the log entries. `sample_steps` are the times for which a request
+    wants values.
     """
 
     readable_sub_queries: ReadableSubQueries

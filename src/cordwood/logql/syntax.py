@@ -118,7 +118,7 @@ class LabelSelection(msgspec.Struct, frozen=True):
 
 
 class TemplatePlaceholder(msgspec.Struct, frozen=True):
-    """A placeholder in a template, replaced by the value of the label `name`, or by the line if `name` is None."""
+    """A placeholder in a template: the value of the label `label_name`, or the line if `label_name` is None."""
 
     label_name: str | None
 
@@ -177,7 +177,7 @@ class RangeAggregate(msgspec.Struct, frozen=True):
 class VectorAggregate(msgspec.Struct, frozen=True):
     """An aggregate of series in groups of equal labels.
 
-    For `topk` and `bottomk`, `parameter` is the number of series to keep.
+    For `topk` and `bottomk`, `max_series_per_group` is the number of series to keep.
     """
 
     function_name: str
@@ -255,7 +255,7 @@ class LogqlRequest(msgspec.Struct, frozen=True, array_like=True):
     """A LogQL request: its queries, its time range, and the kind of its results.
 
     Entries are requested from `start_us` (inclusive) to `end_us` (exclusive). Samples are computed at `start_us` and
-    every `step_us` after it, up to `end_us`. `label` is the label whose values are requested.
+    every `step_us` after it, up to `end_us`. `requested_label` is the label whose values are requested.
     `labels_matched_by_parameters` are labels that a matcher compares with `=` and that are also parameters of the
     endpoint. With these parameters, the endpoint's query returns only events whose labels are equal, so that the
     matchers need not be translated.

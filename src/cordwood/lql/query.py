@@ -105,14 +105,14 @@ class LevelRangeFilter(_Node, frozen=True):
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """A time in UTC: the whole day, hour or minute that begins at `time` or, if `unit` is None, a single instant."""
+    """A time in UTC: the day, hour or minute that begins at `start_time`, or an instant if `precision_unit` is None."""
 
     start_time: datetime
     precision_unit: TimeUnit | None
 
 
 class Period(msgspec.Struct, frozen=True):
-    """The time from the start of the moment `low` to the end of the moment `high`, which may be the same moment."""
+    """The time from the start of `first_moment` to the end of `last_moment`, which may be the same moment."""
 
     first_moment: Moment
     last_moment: Moment
@@ -133,9 +133,9 @@ class RelativeTimeKind(StrEnum):
 class RelativeTime(msgspec.Struct, frozen=True):
     """A time that is relative to the time of the call, such as `today` or `last@2hour`.
 
-    In `this@unit` and `last@[count]unit`, the parts give `unit` and `count`. In `now-2h..now-1h`, `count` and `unit`
-    give the start (2 hours ago), and `end_seconds_ago` gives the end (3600 seconds ago). For `14:05`, `count` is the
-    number of minutes since midnight.
+    In `this@unit` and `last@[count]unit`, the parts give `unit` and `unit_count`. In `now-2h..now-1h`, `unit_count` and
+    `unit` give the start (2 hours ago), and `end_seconds_ago` gives the end (3600 seconds ago). For `14:05`,
+    `unit_count` is the number of minutes since midnight.
     """
 
     kind: RelativeTimeKind
@@ -199,7 +199,7 @@ class Aggregate(_Node, frozen=True):
 
 
 class TimeBucket(_Node, frozen=True):
-    """The command `c:group_by(t::5m)`, which groups a chart by time, in buckets of `count` units each."""
+    """The command `c:group_by(t::5m)`, which groups a chart by time, in buckets of `units_per_bucket` units each."""
 
     unit: TimeUnit
     text_offset: int = 0

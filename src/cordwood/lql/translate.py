@@ -171,7 +171,7 @@ EMPTY_BUCKETS_OMITTED_NOTICE: Final = (
 
 
 class ChartColumn(msgspec.Struct, frozen=True):
-    """A column of a chart: an aggregate or, if `function` is None, a time bucket or a dimension."""
+    """A column of a chart: an aggregate or, if `aggregate_function_name` is None, a time bucket or a dimension."""
 
     name: str
     value_expression: exp.Expr

@@ -76,8 +76,8 @@ class LastRow(msgspec.Struct, frozen=True, array_like=True):
 class Rows(msgspec.Struct):
     """The columns of an answer, and its rows in batches as the engine yields them.
 
-    `truncated`, `engine_seconds` and `last_row` are valid only after `batches` is exhausted. `last_row` is set only for
-    a statement whose pages are separated by time.
+    `is_truncated`, `engine_seconds` and `last_row` are valid only after `batches` is exhausted. `last_row` is set only
+    for a statement whose pages are separated by time.
     """
 
     columns: tuple[Column, ...]

@@ -48,11 +48,11 @@ class StreamProjectPath(msgspec.Struct, frozen=True):
 class Endpoint(msgspec.Struct, frozen=True):
     """A saved query with its settings.
 
-    `revision` is a digest of the whole file and of the revisions of `included`, so that every change invalidates the
-    cache. `text_before_query` is the text of the file before the query; `query_first_line` is the line on which the
-    query `sql` begins. `time_zone` is the time zone of LQL's relative dates, such as `t:today`. `dialect` applies to
-    the endpoint's own query and to callers' queries. `included` are the endpoints that the query reads by name; their
-    parameters are also in `parameters`.
+    `revision` is a digest of the whole file and of the revisions of `included_endpoints`, so that every change
+    invalidates the cache. `text_before_query` is the text of the file before the query; `query_first_line` is the line
+    on which the query `sql` begins. `time_zone` is the time zone of LQL's relative dates, such as `t:today`. `dialect`
+    applies to the endpoint's own query and to callers' queries. `included_endpoints` are the endpoints that the query
+    reads by name; their parameters are also in `parameters`.
 
     `streams` are all streams of the catalog. They are set only if `dialect` is ClickHouse, because a sub-query in that
     dialect may stand for all streams that no other sub-query reads.
@@ -115,8 +115,8 @@ class Comparison(StrEnum):
 class AlertCondition(msgspec.Struct, frozen=True):
     """The condition of an alert, which is evaluated for each group of rows.
 
-    `text` is the condition as its author wrote it. `column` is empty if the number of rows is compared. If `is_percent`
-    is set, a change is compared as a percentage of the earlier value.
+    `written_text` is the condition as its author wrote it. `column` is empty if the number of rows is compared. If
+    `is_percent` is set, a change is compared as a percentage of the earlier value.
     """
 
     written_text: str
@@ -130,14 +130,14 @@ class AlertCondition(msgspec.Struct, frozen=True):
 class Alert(msgspec.Struct, frozen=True):
     """A query over an endpoint that is evaluated periodically, with a condition and the targets to notify if it is met.
 
-    `text` is the text of notifications. In it, a column's name in braces, such as `{path}`, is replaced by the column's
-    value in the row that meets the condition, or else in the group's first row. `parameters` are the query's
-    parameters; in times, `now` and `now-5m` are relative to the time of the evaluation.
+    `notification_text` is the text of notifications. In it, a column's name in braces, such as `{path}`, is replaced by
+    the column's value in the row that meets the condition, or else in the group's first row. `parameters` are the
+    query's parameters; in times, `now` and `now-5m` are relative to the time of the evaluation.
 
-    If the alert has a query of its own over the endpoint's sub-queries, `sandbox` is the language and the text of this
-    query; otherwise, the endpoint's query is evaluated. If the condition compares the values of two periods, the query
-    also runs for the period `before_seconds` earlier. The notification of a firing alert is repeated every
-    `repeat_seconds`.
+    If the alert has a query of its own over the endpoint's sub-queries, `sandbox_language_and_text` is the language and
+    the text of this query; otherwise, the endpoint's query is evaluated. If the condition compares the values of two
+    periods, the query also runs for the period `before_seconds` earlier. The notification of a firing alert is repeated
+    every `repeat_seconds`.
     """
 
     name: str
@@ -178,11 +178,11 @@ class TransformAction(StrEnum):
 
 
 class Transform(msgspec.Struct, frozen=True):
-    """A change to the events that match the LQL filter `where`, or to all events if `where` is empty.
+    """A change to the events that match the LQL filter `lql_filter`, or to all events if `lql_filter` is empty.
 
-    `fields` are the fields that are removed or hashed. `moves` are pairs of a source field and a target field, which
-    are copied, renamed or enriched. For `enrich`, `entries` maps a value of the source field to the JSON text that is
-    put into the target field.
+    `removed_or_hashed_fields` are the fields that are removed or hashed. `source_and_target_fields` are pairs of a
+    source field and a target field, which are copied, renamed or enriched. For `enrich`, `target_json_by_source_value`
+    maps a value of the source field to the JSON text that is put into the target field.
     """
 
     action: TransformAction

@@ -13,8 +13,8 @@ EventPath = tuple[str, ...]
 class ValueKind(StrEnum):
     """The kind of a value at a path. The last two members are not kinds of values but marks on the path.
 
-    `UNLISTED` means that longer paths below this path were seen but are not listed. `UNSURE` means that the path may
-    have occurred before it was listed, so that values of kinds that are not listed may be stored.
+    `UNLISTED_DESCENDANTS` means that longer paths below this path were seen but are not listed. `UNSURE_KINDS` means
+    that the path may have occurred before it was listed, so that values of kinds that are not listed may be stored.
     """
 
     OBJECT = "object"

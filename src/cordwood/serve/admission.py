@@ -181,7 +181,7 @@ class WaitingAccounts:
 class _SlotRequest:
     """A run's request for a slot, on behalf of all accounts that wait for the result of the run.
 
-    The future `granted` is resolved when the slot is granted or the request is refused.
+    The future `grant_future` is resolved when the slot is granted or the request is refused.
     """
 
     __slots__ = ("accounts", "arrival_number", "grant_future", "is_queued", "lane", "requested_at")
@@ -243,7 +243,7 @@ class QueueCandidate(msgspec.Struct, frozen=True):
     """The queued request to which the next free slot should be granted.
 
     Several accounts may wait for the result of the request's run. The one with the least usage is charged for the slot:
-    `account`, whose usage is `usage_seconds`.
+    `charged_account`, whose usage is `usage_seconds`.
     """
 
     request: _SlotRequest

@@ -86,7 +86,7 @@ _MAX_REMEMBERED_ORDERED_RUNS: Final = 2_000
 
 
 class _OrderedRun(NamedTuple):
-    """The outcome of a query's last run that ordered the rows for paging; `seconds` is None if the run failed."""
+    """The outcome of a query's last run that ordered rows for paging; `duration_seconds` is None if it failed."""
 
     recorded_at: float
     duration_seconds: float | None

@@ -187,7 +187,7 @@ _MAX_LISTED_QUERY_CHARACTERS = 2000
 class EngineRun(msgspec.Struct):
     """One run of a query, as the lists of running and slowest queries show it.
 
-    `seconds` includes the time in the queue. `outcome` is empty until the run ends.
+    `duration_seconds` includes the time in the queue. `outcome` is empty until the run ends.
     """
 
     endpoint_name: str

@@ -69,7 +69,7 @@ class PagePosition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
 class QueryRequest(msgspec.Struct, frozen=True):
     """A request for the answer of an endpoint.
 
-    - `redact`: whether to redact the answer; None leaves the choice to the endpoint.
+    - `is_redaction_requested`: whether to redact the answer; None leaves the choice to the endpoint.
     - `bypasses_cache`: the answer must not come from the cache.
     - `is_ad_hoc`: the endpoint was made for this request only.
     - `page_size`: the requested page size.

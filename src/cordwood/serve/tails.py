@@ -139,8 +139,8 @@ def _canonical_json(data: bytes) -> bytes:
 class FeedCursor(NamedTuple):
     """The start of a page: a receive time, and the last event of the previous page that has this receive time.
 
-    The event is identified by its time (`time_us`) and the digest of its id (`event_key`). Their default values come
-    before all events.
+    The event is identified by its time (`after_event_time_us`) and the digest of its id (`after_event_key`). Their
+    default values come before all events.
     """
 
     first_receipt_us: int

@@ -38,7 +38,7 @@ _NULL_ON_ERROR_METADATA_KEY: Final = "safe"
 class RuleSet(msgspec.Struct, frozen=True):
     """A set of lowering rules: by node class, or by function name for functions that have no node class.
 
-    `operations` has the rules of nodes with an operation, by the operation's class. A rule in
+    `by_operation_class` has the rules of nodes with an operation, by the operation's class. A rule in
     `by_node_class_before_children` is applied to a node before the node's children are lowered.
     """
 

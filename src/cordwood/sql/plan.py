@@ -101,7 +101,7 @@ class TimeComparison(StrEnum):
 
 
 class MergeAggregate(StrEnum):
-    """The aggregate that merges a column of partial answers. `KEY` marks a column by which rows are grouped."""
+    """The aggregate that merges a column of partial answers. `GROUP_KEY` marks a column by which rows are grouped."""
 
     GROUP_KEY = "key"
     SUM = "sum"
@@ -119,10 +119,10 @@ class PartialAnswerPlan(msgspec.Struct, frozen=True):
 
     `blocks_query` aggregates each hour of each block separately, without the time bounds of WHERE. It returns the
     columns that `merge_aggregates` describes, then a column with the hour, and a column with the block's number.
-    `bounds_query` returns the values of the time bounds in microseconds. `comparisons` has, for each bound, the
-    operator that compares an event's time with it. `variants` are the ways to run the statement with partial answers.
-    Each variant aggregates the events that no partial answer includes, and merges the result with the rows of the
-    partial answers.
+    `bounds_query` returns the values of the time bounds in microseconds. `time_bound_comparisons` has, for each bound,
+    the operator that compares an event's time with it. `variants` are the ways to run the statement with partial
+    answers. Each variant aggregates the events that no partial answer includes, and merges the result with the rows of
+    the partial answers.
     """
 
     stream: str

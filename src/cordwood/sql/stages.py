@@ -42,7 +42,7 @@ class AdmittedTree(msgspec.Struct, frozen=True):
 class ResolvedQuery(msgspec.Struct, frozen=True):
     """A query in which all names are resolved to columns, paths of events, or typed slots, and expressions have types.
 
-    If `redaction` is set, raw texts of events occur only in the answer's columns `unredacted_column_indexes`, and the
+    If `redact_mode` is set, raw texts of events occur only in the answer's columns `unredacted_column_indexes`, and the
     engine must redact these columns on output. The tree assumes that the paths `textless_paths` in events hold no
     texts. The caller that runs the statement must check that this is still true at the time of the answer. If
     `is_followed_query` is set, the query can run on newly arrived events alone. `is_saved_query` is not set for a query
@@ -67,7 +67,7 @@ class AttributeMapColumn(msgspec.Struct, frozen=True, tag=True):
     """A column with a map of an event's attributes, which the engine computes from other columns of the same row.
 
     `metadata_position`, `extras_position` and `project_position` are the positions of these other columns. They are
-    selected once, even if several maps need them. Objects are flattened `levels` levels deep.
+    selected once, even if several maps need them. Objects are flattened `flattened_level_count` levels deep.
     """
 
     column_position: int
@@ -139,8 +139,8 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
     another type, such as BYTES and JSON that it returns as text. `notices` are reported in the receipt. `row_limit` is
     the literal row limit of the SQL, if any: a variant that reads only recent events is enough if it finds that many
     rows. `paging` says how the next page of the answer is found. `pages_on_request` is set if the answer has no pages,
-    but would have pages if the caller requested them. `completions` are the columns that the engine computes after it
-    has fetched the rows. `shape_lookups` are all lookups that the compilation made in the shapes of streams: if the
+    but would have pages if the caller requested them. `computed_columns` are the columns that the engine computes after
+    it has fetched the rows. `shape_lookups` are all lookups that the compilation made in the shapes of streams: if the
     lookups have the same results, the query compiles to the same statement.
     """
 
@@ -196,7 +196,8 @@ class BoundStatement(msgspec.Struct, frozen=True):
 class StreamTable(msgspec.Struct, frozen=True):
     """The table in which an engine has a stream's events.
 
-    `columns` are its columns by SQL name; the column named `extras` has the top-level keys that are not columns.
+    `kind_by_column` are its columns by SQL name; the column named `extras_column` has the top-level keys that are not
+    columns.
     """
 
     table_name: str

@@ -22,7 +22,8 @@ ValueKindsByPath = Mapping[EventPath, frozenset[ValueKind]]
 class SubQueryColumn(msgspec.Struct, frozen=True):
     """A column of a sub-query, as it is described to authors of sandbox queries.
 
-    `kind` is None for a value of an event, because its type varies. `fields` are the paths that were seen in the value.
+    `kind` is None for a value of an event, because its type varies. `value_kinds_by_path` are the paths that were seen
+    in the value.
     """
 
     name: str

@@ -41,7 +41,7 @@ _SHIPPED_ENDPOINTS_FOLDER = "cordwood/endpoints"
 
 
 class CasePage(msgspec.Struct, frozen=True):
-    """A page of tests. `file` is the name of the page in reports, and `path` is its location."""
+    """A page of tests. `display_path` is the name of the page in reports, and `path` is its location."""
 
     display_path: str
     path: Path

@@ -27,7 +27,7 @@ REDACT_HEADERS_BY_OPTION = {"redact": "true", "redact=true": "true", "redact=fal
 class FencedBlock(msgspec.Struct, frozen=True):
     """A fenced code block of a page: ```, its kind and its options, and then its text.
 
-    `start` and `end` are the offsets of the block in the page.
+    `start_offset` and `end_offset` are the offsets of the block in the page.
     """
 
     kind: str

@@ -93,8 +93,8 @@ def fault_of(scope: Scope) -> Fault | None:
 class Request:
     """An HTTP request, whose body is read on demand.
 
-    `route` and `facts` are logged when the request has been answered. `methods` are the HTTP methods that are allowed
-    for the request's path.
+    `route_name` and `log_fields` are logged when the request has been answered. `allowed_methods` are the HTTP methods
+    that are allowed for the request's path.
     """
 
     __slots__ = (
@@ -356,7 +356,7 @@ def parse_weighted_names(header: str) -> Iterator[tuple[str, float]]:
 def choose_content_coding(accept_encoding: str) -> str | None:
     """Return the content coding that the client prefers, or None to send the body uncompressed.
 
-    If the client prefers several codings equally, the first of them in `COMPRESSORS` is returned.
+    If the client prefers several codings equally, the first of them in `COMPRESSOR_FACTORIES_BY_CODING` is returned.
     """
     weights = dict(parse_weighted_names(accept_encoding))
     others = weights.get("*", 0.0)

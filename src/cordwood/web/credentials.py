@@ -24,8 +24,8 @@ _IPV6_SUBSCRIBER_PREFIX_BITS = 64
 class KeyPlaces(msgspec.Struct, frozen=True):
     """The places in a request where the clients of a protocol send the key, in addition to the usual places.
 
-    The usual places are `Authorization: Bearer`, `X-API-KEY` and `?api_key=`. `schemes` has further schemes of
-    Authorization in lower case, each with the function that extracts the key from the header's value.
+    The usual places are `Authorization: Bearer`, `X-API-KEY` and `?api_key=`. `key_extractors_by_scheme` has further
+    schemes of Authorization in lower case, each with the function that extracts the key from the header's value.
     """
 
     key_extractors_by_scheme: Mapping[bytes, Callable[[bytes], bytes]] = msgspec.field(default_factory=dict)

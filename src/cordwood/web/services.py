@@ -110,9 +110,9 @@ class WebOptions(msgspec.Struct, frozen=True):
     If `sends_logflare_errors` is true, failed queries are answered as Logflare does: with a message and, unless the
     query is ad hoc, with status 200. `event_body_bounds` limits the sizes of bodies with events, and
     `query_body_bounds` those of all other bodies. `query_body_budget` limits the memory for these other bodies, and
-    `max_unsent_bytes` the memory for large bodies of responses that are being sent. `webhooks` has the secrets of
-    senders that sign bodies. `stream_mapping` maps labels, by which shippers name the origin of events, to streams. If
-    `offers_sign_in` is true, there is a page that signs in by a link.
+    `max_unsent_bytes` the memory for large bodies of responses that are being sent. `webhook_secrets` has the secrets
+    of senders that sign bodies. `stream_mapping` maps labels, by which shippers name the origin of events, to streams.
+    If `offers_sign_in` is true, there is a page that signs in by a link.
     """
 
     sends_logflare_errors: bool = False

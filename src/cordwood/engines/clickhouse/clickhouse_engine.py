@@ -64,10 +64,11 @@ from cordwood.sql.stages import BoundStatement, Statement, Target
 class ClickHouseOptions(msgspec.Struct, frozen=True):
     """Settings of the engine. If `pending_folder` is None, no events are buffered while the server is unavailable.
 
-    `retry_interval_seconds` is the interval between attempts to connect to an unavailable server. `report` is called
-    when the server becomes unavailable, and when it is available again. `response_timeout_seconds` is the time to wait
-    for the server's response to a request. It must exceed the time limit of queries, so that a slow query does not look
-    like a dead server. With `has_ttl`, the server also deletes old events by itself, according to its own clock.
+    `retry_interval_seconds` is the interval between attempts to connect to an unavailable server. `report_message` is
+    called when the server becomes unavailable, and when it is available again. `response_timeout_seconds` is the time
+    to wait for the server's response to a request. It must exceed the time limit of queries, so that a slow query does
+    not look like a dead server. With `has_ttl`, the server also deletes old events by itself, according to its own
+    clock.
     """
 
     cluster: str = ""

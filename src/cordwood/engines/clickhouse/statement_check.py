@@ -410,7 +410,7 @@ def _check_function(function: Function) -> None:
 
 
 class _CteScope(msgspec.Struct, eq=False):
-    """The CTEs of one WITH; `enclosing` is the scope of the next outer query that has a WITH, or None."""
+    """The CTEs of one WITH; `enclosing_scope` is the scope of the next outer query that has a WITH, or None."""
 
     ctes: dict[str, WithElement]
     enclosing_scope: "_CteScope | None"

@@ -33,8 +33,9 @@ class EngineCall:
     """A request to the engine's process, and its answer in chunks, which the reader thread adds and the caller takes.
 
     `build_payload` encodes the request; its argument tells whether the request was sent before. `seconds` is the time
-    limit of a query. `delivered` is set when the caller takes the first chunk. From then on, the query cannot be
-    repeated on another process. If `is_buffered` is set, chunks can be taken only when the answer is complete.
+    limit of a query. `has_delivered_chunks` is set when the caller takes the first chunk. From then on, the query
+    cannot be repeated on another process. If `is_buffered` is set, chunks can be taken only when the answer is
+    complete.
     """
 
     def __init__(
@@ -168,9 +169,9 @@ class ProcessEndReason:
 class EngineLink:
     """A connection to one engine process.
 
-    `calls` are the calls that were sent and are not answered yet; the dispatcher's lock guards them. `explain_end` is
-    called after the process has ended, with the signal that ended it and the calls that were running. It returns the
-    reason for the end, or None if the signal does not reveal the reason.
+    `unanswered_calls` are the calls that were sent and are not answered yet; the dispatcher's lock guards them.
+    `explain_end` is called after the process has ended, with the signal that ended it and the calls that were running.
+    It returns the reason for the end, or None if the signal does not reveal the reason.
     """
 
     def __init__(

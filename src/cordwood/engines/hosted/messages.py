@@ -69,7 +69,7 @@ class StreamState(msgspec.Struct, frozen=True):
     """The state of a stream that the serving process copies: its paths and kinds, and the numbers of its events.
 
     `project_bit_sets` has a bit set for each project. The bit at a position means that the project has the path and
-    kind at the same position in `pairs`.
+    kind at the same position in `path_kind_pairs`.
     """
 
     kinds_by_path: ValueKindsByPath
@@ -86,7 +86,7 @@ class AppendReply(msgspec.Struct, frozen=True):
 
 
 class SerializedFault(msgspec.Struct, frozen=True):
-    """A fault in a form that can be sent to the other process; `trace` is the traceback of its cause, for the log."""
+    """A fault in a form that can be sent to the other process. `cause_traceback` is for the log."""
 
     fault_class: type[Fault]
     message: str

@@ -34,7 +34,8 @@ _MAX_QUERY_SENDS, _MAX_OTHER_REQUEST_SENDS = 2, 3
 class RequestDispatcher:
     """Sends requests to the engine's process, and keeps those that are running or waiting; safe from any thread.
 
-    The supervisor attaches each new link. Setting `wake` makes the supervisor look at the requests at once.
+    The supervisor attaches each new link. Setting `supervisor_wake_event` makes the supervisor look at the requests at
+    once.
     """
 
     def __init__(self, note: RecordObservation) -> None:

@@ -41,7 +41,7 @@ _MEDIA_TYPE_PARAMETER_PATTERN: Final = re.compile(r';\s*([\w-]+)\s*=\s*(?:"([^"]
 class CsvRecord(msgspec.Struct, frozen=True):
     """A record, with the number of its first line, counted from 1.
 
-    If the record could not be parsed, `fault` is the reason, and `text` is the text of the record.
+    If the record could not be parsed, `fault` is the reason, and `refused_text` is the text of the record.
     """
 
     line_number: int

@@ -34,8 +34,8 @@ _encode = msgspec.json.Encoder().encode
 class JournalEntry(msgspec.Struct):
     """An entry of a journal. A field that was sent several times has a list of values.
 
-    If the entry cannot be stored, `problem` is the reason, and `text` is the text of the entry. If `is_cut` is true,
-    `text` is only its beginning.
+    If the entry cannot be stored, `refusal_reason` is the reason, and `refused_text` is the text of the entry. If
+    `is_truncated` is true, `refused_text` is only its beginning.
     """
 
     fields: dict[str, str | list[str]] = msgspec.field(default_factory=dict)

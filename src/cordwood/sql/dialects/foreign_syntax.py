@@ -45,8 +45,8 @@ class ForeignSyntaxMatch(msgspec.Struct, frozen=True):
 class ForeignSyntax(msgspec.Struct, frozen=True):
     """A row of the table: words of another dialect, and a hint with BigQuery's syntax.
 
-    The default error message says that the words are not `construct` of BigQuery; `construct` is, for example, "a
-    clause". If `message` is set, it replaces the default.
+    The default error message says that the words are not `construct_phrase` of BigQuery; `construct_phrase` is, for
+    example, "a clause". If `message` is set, it replaces the default.
     """
 
     words: tuple[str, ...]

@@ -33,9 +33,9 @@ class DetectionPass(msgspec.Struct, frozen=True):
     """A search of a text for one kind of value that must be redacted.
 
     A text that one of the `kept_groups` of `pattern` matches is not redacted. A text that one of the `prefix_groups`
-    matches is kept before the value; the rest of the match is the value. The passes of one `stage` become alternatives
-    of one pattern, and the first alternative that matches is used. `hint` is a faster pattern that matches every text
-    in which `pattern` has a match.
+    matches is kept before the value; the rest of the match is the value. The passes of one `stage_number` become
+    alternatives of one pattern, and the first alternative that matches is used. `prefilter_pattern` is a faster pattern
+    that matches every text in which `pattern` has a match.
     """
 
     stage_number: int
@@ -292,9 +292,9 @@ _SECRET_NAME_REGEX: Final = re.compile(_SECRET_NAME_PATTERN, re.ASCII)
 
 
 class DetectionStage(msgspec.Struct, frozen=True):
-    """One stage of detection: a pattern, its kept and prefix groups, and `hint`, a faster pattern.
+    """One stage of detection: a pattern, its kept and prefix groups, and `prefilter_pattern`, a faster pattern.
 
-    `hint` matches every text in which the pattern has a match, and possibly other texts.
+    `prefilter_pattern` matches every text in which the pattern has a match, and possibly other texts.
     """
 
     pattern: str
@@ -367,8 +367,8 @@ def _combine_passes(passes: Sequence[DetectionPass]) -> DetectionStage:
     return DetectionStage(_REGEX_FLAGS + pattern, kept_groups, prefix_groups, passes[0].match_kind, f"(?i:{hint})")
 
 
-# The memory limits of the two caches in `Redaction`: one holds whether a name is hidden, the other holds shapes without
-# hidden names. Each path of such a shape is estimated at 100 bytes.
+# The memory limits of the two caches in `RedactionPolicy`: one holds whether a name is hidden, the other holds shapes
+# without hidden names. Each path of such a shape is estimated at 100 bytes.
 _HIDDEN_NAMES_CACHE_BYTES: Final = 4 * 2**20
 _VISIBLE_KINDS_CACHE_BYTES: Final = 4 * 2**20
 _BYTES_PER_CACHED_PATH: Final = 100

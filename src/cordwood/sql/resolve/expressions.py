@@ -23,7 +23,7 @@ from cordwood.sql.scope import Lineage, NamedExpression, Relation, Scope, lineag
 
 
 class NameContext(msgspec.Struct, frozen=True):
-    """The names that an expression can use. `aliases` are the select aliases, if the expression can see them."""
+    """The names that an expression can use. `select_aliases` are the select aliases, if the expression can see them."""
 
     resolution: NameResolution
     ctes: CteScope

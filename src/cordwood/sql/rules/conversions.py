@@ -89,9 +89,10 @@ _KINDS_CAST_VIA_TEXT: Final = (
 class CastRules(msgspec.Struct, frozen=True):
     """The rules of explicit casts (CAST and SAFE_CAST) for one engine.
 
-    `casters` has the casts for which `cast_directly`, the engine's own cast, is not enough. `cast_to_composite` casts
-    to an ARRAY or STRUCT, and `cast_to_sized_type` casts to a type with parameters, such as STRING(10).
-    `bytes_to_text_templates` and `text_to_bytes_templates` have a template for each format of bytes, such as HEX.
+    `casters_by_kinds` has the casts for which `cast_directly`, the engine's own cast, is not enough.
+    `cast_to_composite` casts to an ARRAY or STRUCT, and `cast_to_sized_type` casts to a type with parameters, such as
+    STRING(10). `bytes_to_text_templates` and `text_to_bytes_templates` have a template for each format of bytes, such
+    as HEX.
     """
 
     common_sql: CommonSql
@@ -134,7 +135,7 @@ class CastRules(msgspec.Struct, frozen=True):
         return self._cast_scalar(node, value, to) if caster is None else caster(node, value)
 
     def _cast_scalar(self, node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
-        """Cast between two scalar types for which `casters` has no entry."""
+        """Cast between two scalar types for which `casters_by_kinds` has no entry."""
         source = kind_of(value)
         if source is Kind.STRING and to.kind in DATE_AND_TIME_KINDS:
             return self.text_to_time(node, value, to.kind)

@@ -321,12 +321,12 @@ _MICROSECONDS_BY_ELEMENT: Final = {"H": 3_600_000_000, "M": 60_000_000}
 class TimeParsingSql(msgspec.Struct, frozen=True):
     """An engine's SQL for the steps of parsing a time. Arguments and results are templates.
 
-    `parse_integer` converts a text of digits to an integer. `make_date` makes a date of year, month and day. `weekday`
-    is the number of a date's weekday, where Monday is 1, and `monday_of_week` is the Monday of a date's week.
-    `name_position` takes a list of names and a text. It finds the name with the same first three letters as the text,
-    and is the position of this name in the list, counted from 1. `units_to_duration` is the duration of a number of
-    units, each of the given number of microseconds. `seconds_to_duration` is the duration of a text of seconds with a
-    fraction. `sum_durations` is the time of day that is the sum of such durations.
+    `parse_integer` converts a text of digits to an integer. `make_date` makes a date of year, month and day.
+    `iso_weekday_number` is the number of a date's weekday, where Monday is 1, and `monday_of_week` is the Monday of a
+    date's week. `name_position` takes a list of names and a text. It finds the name with the same first three letters
+    as the text, and is the position of this name in the list, counted from 1. `units_to_duration` is the duration of a
+    number of units, each of the given number of microseconds. `seconds_to_duration` is the duration of a text of
+    seconds with a fraction. `sum_durations` is the time of day that is the sum of such durations.
     """
 
     parse_integer: Callable[[str], str]
@@ -349,7 +349,8 @@ def _name_prefixes_sql(names: list[str]) -> str:
 class ParsedElementSql(msgspec.Struct, frozen=True):
     """The SQL that reads the values of a format's elements from a parsed text.
 
-    `templates` has, for each element in the order of the format, the template of the text that its group captures.
+    `template_by_element` has, for each element in the order of the format, the template of the text that its group
+    captures.
     """
 
     template_by_element: Mapping[str, str]

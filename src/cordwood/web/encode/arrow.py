@@ -29,7 +29,7 @@ _OFFSET_BYTES = 4
 
 
 class FlatScalar(msgspec.Struct, frozen=True):
-    """A scalar value in a flatbuffer table. Its `width` is u8, i16, i32 or i64."""
+    """A scalar value in a flatbuffer table. Its `format_name` is u8, i16, i32 or i64."""
 
     format_name: str
     value: int

@@ -38,7 +38,7 @@ RETRYABLE_STATUSES = frozenset({408, 429, 503, 504, 507})
 class ShipperProtocol(msgspec.Struct, Generic[T], frozen=True):
     """What differs between the protocols of shippers: the places of the key, the decoder, and the form of bodies.
 
-    `is_itemized` is true if the protocol's answers report the outcome of each item.
+    `reports_item_outcomes` is true if the protocol's answers report the outcome of each item.
     """
 
     body_format: BodyFormat

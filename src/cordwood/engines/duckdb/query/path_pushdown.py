@@ -41,9 +41,9 @@ _PathReference = tuple[str, str, _PathSteps]
 class _PushdownState(msgspec.Struct):
     """The state of the push-down in one tree.
 
-    `tables` has the paths that are read from each stream's table, by the id of the table's node and by column name.
-    `grouped_paths` has pairs of the id of a SELECT and a path by which it groups. `projections` caches the columns of
-    each SELECT by the SELECT's id.
+    `scanned_paths_by_table` has the paths that are read from each stream's table, by the id of the table's node and by
+    column name. `grouped_paths` has pairs of the id of a SELECT and a path by which it groups. `columns_by_select`
+    caches the columns of each SELECT by the SELECT's id.
     """
 
     streams: frozenset[str]

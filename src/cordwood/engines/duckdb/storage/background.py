@@ -48,8 +48,8 @@ class BackgroundJob:
 class BackgroundScheduler:
     """Runs the background jobs of a storage in threads.
 
-    `stopping` is set when the jobs must end. A long step must wait on `stopping` instead of sleeping, so that it ends
-    soon.
+    `stop_event` is set when the jobs must end. A long step must wait on `stop_event` instead of sleeping, so that it
+    ends soon.
     """
 
     def __init__(self, report: ReportOperatorMessage) -> None:

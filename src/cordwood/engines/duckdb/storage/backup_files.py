@@ -13,7 +13,7 @@ _READ_CHUNK_BYTES = 1024 * 1024
 
 
 class OpenFile(msgspec.Struct, frozen=True):
-    """An open file of a backup, of which the first `size` bytes belong to the backup.
+    """An open file of a backup, of which the first `backup_size_bytes` bytes belong to the backup.
 
     If `is_owned_elsewhere`, another object owns the descriptor and closes it.
     """

@@ -40,7 +40,7 @@ _decode_json = msgspec.json.Decoder().decode
 
 
 class EventChunk(msgspec.Struct):
-    """A chunk of consecutive events of one stream; `first` is the sequence number of the first event."""
+    """A chunk of consecutive events of one stream; `first_event_number` is the sequence number of the first event."""
 
     first_event_number: int
     events: list[Event] = msgspec.field(default_factory=list)

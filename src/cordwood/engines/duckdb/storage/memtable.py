@@ -24,7 +24,7 @@ _MAX_MEMTABLE_PART_ROWS = 8_192
 
 
 class _MemtablePart(msgspec.Struct):
-    """A table in memory with a part of the memtable: the events with sequence numbers from `first` to before `end`."""
+    """A table in memory with a part of the memtable: the events from `first_event_number` up to `end_event_number`."""
 
     number: int
     first_event_number: int
@@ -115,8 +115,8 @@ _ARRIVED_TABLE_IDLE_SECONDS = 60.0
 class _ArrivedBatch(NamedTuple):
     """A batch of events that were added to the table of arrived events.
 
-    `first` is the sequence number of its first event. `newest_before_us` is the newest receive time of the events
-    before the batch.
+    `first_event_number` is the sequence number of its first event. `newest_before_us` is the newest receive time of the
+    events before the batch.
     """
 
     first_event_number: int
@@ -183,7 +183,7 @@ class ArrivedEventTable:
         self._last_read_at = time.monotonic()
 
     def add(self, chunks: Sequence[EventChunk], newest_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Add the consecutive events from `end` on, all of which were received at `newest_us` or earlier."""
+        """Add the consecutive events from `end_event_number` on; all were received at `newest_us` or earlier."""
         first, rows, size = self.end_event_number, 0, 0
         for chunk in chunks:
             chunk.insert_with_json_repair(
@@ -286,7 +286,7 @@ class RecentEventTable:
         return sum(len(chunk.events) for chunk in chunks) > self._max_events // 2
 
     def add(self, chunk: EventChunk, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Add the consecutive events from the sequence number `end` on."""
+        """Add the consecutive events from the sequence number `end_event_number` on."""
         chunk.insert_with_json_repair(
             cursor, self._table_statements.insert_into_recent_table, since=self._covers_events_after_us
         )

@@ -26,7 +26,7 @@ PathWithKinds = tuple[tuple[str, ...], frozenset[ValueKind]]
 
 
 class WalRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A record of consecutive events of one stream; `first` is the sequence number of the first event.
+    """A record of consecutive events of one stream; `first_event_number` is the sequence number of the first event.
 
     The first event has the receive time `received_us`. The receive time of each further event is one microsecond later,
     so that receive times show the order in which events were sent.
