@@ -24,7 +24,7 @@ _MAX_MEMTABLE_PART_ROWS = 8_192
 
 
 class _MemtablePart(msgspec.Struct):
-    """A table in memory with a part of the memtable: the events from `first_event_number` up to `end_event_number`."""
+    """A table with a part of the memtable: the events from `first_event_number` to before `end_event_number`."""
 
     number: int
     first_event_number: int
