@@ -58,6 +58,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import Datatype
+from cordwood.model.event import ValueKind
 from cordwood.model.redaction import RedactMode
 
 # The key of the argument that holds a node's operation.
@@ -225,6 +226,15 @@ COMPARISON_OPERATORS: Final[Mapping[type[exp.Expr], str]] = {
 
 # The metadata key for the kinds of value (number, text, object …) that have been seen at a node's path.
 PATH_KINDS_METADATA_KEY: Final = "kinds"
+
+_KINDS_THAT_MAY_BE_NUMBERS: Final = frozenset({ValueKind.NUMBER, ValueKind.UNSURE_KINDS})
+
+
+def may_be_number(value: exp.Expr) -> bool:
+    """Return whether a VARIANT may be a number; this is true if the kinds of values at its path are unknown."""
+    kinds = value.meta_get(PATH_KINDS_METADATA_KEY)
+    return not kinds or bool(kinds & _KINDS_THAT_MAY_BE_NUMBERS)
+
 
 _RELATION_CLASSES: Final = (exp.Table, exp.Subquery, exp.Unnest)
 

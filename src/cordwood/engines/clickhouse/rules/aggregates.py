@@ -30,7 +30,7 @@ from cordwood.sql.lowering import (
     quoted_literal_sql,
     raise_unsupported,
 )
-from cordwood.sql.nodes import constant_int, constant_python_value, is_int32_constant
+from cordwood.sql.nodes import constant_int, constant_python_value, is_int32_constant, may_be_number
 from cordwood.sql.rules.aggregates import (
     AggregateArgument,
     aggregated_event_value_kind,
@@ -304,6 +304,8 @@ def _translate_any_value(node: exp.Expr) -> exp.Expr:
 
 def _value_at_min_or_max(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
     """Return `value` from a row with the least or greatest `key`; NULL only if `value` is NULL in all such rows."""
+    if kind_of(key) is Kind.VARIANT and may_be_number(key):
+        key = convert_implicitly(key, Kind.FLOAT64)
     if kind_of(value) in (Kind.ARRAY, Kind.STRUCT):
         return combine_aggregates("tupleElement({0}, 1)", fragment_node(f"arg{name}(tuple({{0}}), {{1}})", value, key))
     extreme = fragment_node(f"{name.lower()}OrNull({{0}})", key)

@@ -24,6 +24,7 @@ from cordwood.sql.nodes import (
     constant_text,
     is_null,
     joined_relations,
+    may_be_number,
     replace_node,
     split_and_conditions,
 )
@@ -438,17 +439,26 @@ def suffix_with_relation_names(name: str, used_names: set[str]) -> str:
     return f"{name}_{'_'.join(sorted(used_names))}"
 
 
-def _replacement_sort_keys(select: exp.Expr, key: exp.Expr) -> list[exp.Expr]:
+def _replace_event_sort_keys(order: exp.Expr) -> exp.Expr:
+    """Replace the sort keys of a window or an aggregate that are events' values. SELECTs have their own rule."""
+    if not isinstance(order.parent, exp.Query):
+        keys = [key for order_key in order.expressions for key in _replacement_sort_keys(None, order_key)]
+        order.set("expressions", keys)
+    return order
+
+
+def _replacement_sort_keys(select: exp.Expr | None, key: exp.Expr) -> list[exp.Expr]:
     """Return the sort keys that replace a sort key: usually the key itself.
 
-    A key that is an event's value is replaced by two keys: the value as a number, and then the value as a text.
+    A key that is an event's value is replaced by two keys: the value as a number, and then the value as a text. If the
+    key is a number, it refers to a column of `select`.
     """
     value = key.this
     position = constant_int(value)
-    if position is not None and 0 < position <= len(select.expressions):
+    if select is not None and position is not None and 0 < position <= len(select.expressions):
         item = select.expressions[position - 1]
         value = item.this if isinstance(item, exp.Alias) else item
-    if kind_of(value) is not Kind.VARIANT or any(value.find_all(exp.AggFunc, exp.Subquery)):
+    if kind_of(value) is not Kind.VARIANT or value.find(exp.Subquery) or not may_be_number(value):
         return [key]
     sort_keys = [copy_tree(key), copy_tree(key)]
     for sort_key, kind in zip(sort_keys, (Kind.FLOAT64, Kind.STRING), strict=True):
@@ -484,6 +494,7 @@ RULES = RuleSet(
     by_node_class_before_children={
         **dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _translate_set_operation),
         exp.Select: _rewrite_unsupported_select_parts,
+        exp.Order: _replace_event_sort_keys,
         exp.Join: _add_join_key,
         exp.With: _refuse_recursive_distinct,
     },

@@ -12,11 +12,12 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.building_blocks import convert_implicitly, failure_sql, fill_template
 from cordwood.engines.duckdb.rules.casts import cast_to, event_value_as_text
 from cordwood.engines.duckdb.rules.numbers import NUMBER_RULES
+from cordwood.engines.duckdb.rules.sort_keys import number_of_event_value
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import STRING, kind_of
 from cordwood.sql.lowering import LoweringRule, RuleSet, fragment_node, raise_unsupported
-from cordwood.sql.nodes import constant_int, constant_python_value
+from cordwood.sql.nodes import constant_int, constant_python_value, may_be_number
 from cordwood.sql.rules.aggregates import (
     AggregateArgument,
     aggregated_event_value_kind,
@@ -242,6 +243,7 @@ def _value_at_min_or_max(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
     If several rows have this key, the result is NULL only if the value is NULL in all of them.
     """
     if kind_of(key) is Kind.VARIANT:
+        key = number_of_event_value(key) if may_be_number(key) else key
         return fragment_node(f"arg_{name}_null({{0}}, {{1}})", value, key)
     extreme = fragment_node(f"{name}({{0}})", key)
     extreme_of_present = fragment_node(

@@ -56,16 +56,16 @@ def _translate_set_operation(node: exp.Expr) -> exp.Expr:
     """
     for index, datatype in enumerate(node.meta_get("columns") or ()):
         if datatype is not None and datatype.kind in (Kind.STRUCT, Kind.ARRAY):
-            for select in _set_operation_branches(node):
+            for select in set_operation_branches(node):
                 _cast_column(select, index, datatype)
     return node
 
 
-def _set_operation_branches(node: exp.Expr) -> list[exp.Expr]:
+def set_operation_branches(node: exp.Expr) -> list[exp.Expr]:
     if isinstance(node, exp.SetOperation):
-        return [*_set_operation_branches(node.this), *_set_operation_branches(node.expression)]
+        return [*set_operation_branches(node.this), *set_operation_branches(node.expression)]
     if isinstance(node, exp.Subquery):
-        return _set_operation_branches(node.this)
+        return set_operation_branches(node.this)
     return [node] if isinstance(node, exp.Select) else []
 
 
