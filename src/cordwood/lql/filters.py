@@ -488,10 +488,8 @@ def _time_units_ago(shorthand: RelativeTime, zone: str, offset: int) -> exp.Expr
 def _start_of_unit(unit: TimeUnit, zone: str, offset: int) -> exp.Expr:
     if zone == "UTC" or unit in {TimeUnit.SECOND, TimeUnit.MINUTE}:
         return fill_query_template(f"TIMESTAMP_TRUNC(CURRENT_TIMESTAMP(), {truncation_part(unit)})", offset)
-    local = fill_query_template("CURRENT_DATETIME(@zone)", offset, zone=zone)
-    return _local_to_utc(
-        fill_query_template(f"DATETIME_TRUNC(@local, {truncation_part(unit)})", offset, local=local), zone, offset
-    )
+    template = f"TIMESTAMP_TRUNC(CURRENT_TIMESTAMP(), {truncation_part(unit)}, @zone)"
+    return fill_query_template(template, offset, zone=zone)
 
 
 def _start_of_day(days: int, zone: str, offset: int) -> exp.Expr:

@@ -15,7 +15,6 @@ from cordwood.lql.filters import (
     TimeBound,
     TimeWindow,
     time_window_of,
-    truncation_part,
 )
 from cordwood.lql.parse import PERCENTILE_NAME_PATTERN
 from cordwood.lql.query import (
@@ -28,6 +27,7 @@ from cordwood.lql.query import (
     TimeCondition,
     TimeUnit,
 )
+from cordwood.lql.time_buckets import BUCKET_COLUMN, bucket_start, bucket_starts
 from cordwood.model.datatype import Kind
 from cordwood.sql.query_templates import (
     alias_node,
@@ -146,7 +146,6 @@ def _register_unique_column_name(
 MAX_FILLED_BUCKETS: Final = 10_000
 
 _DEFAULT_BUCKET_UNIT: Final = TimeUnit.MINUTE
-_CALENDAR_UNITS: Final = frozenset({TimeUnit.MONTH, TimeUnit.YEAR})
 _FUNCTIONS_ZERO_IN_EMPTY_BUCKETS: Final = frozenset({"count", "countd", "sum"})
 _FUNCTIONS_ACCEPTING_ANY_TYPE: Final = frozenset({"count", "countd"})
 _FUNCTIONS_ACCEPTING_ORDERED_TYPES: Final = frozenset({"min", "max"})
@@ -194,9 +193,9 @@ def _translate_chart(
         and time_window.approximate_seconds / (SECONDS_PER_UNIT[unit] * bucket.units_per_bucket) > MAX_FILLED_BUCKETS
     ):
         return _add_sort_keys(aggregated, query, info, columns), (EMPTY_BUCKETS_OMITTED_NOTICE,)
-    return _add_sort_keys(_fill_empty_buckets(aggregated, columns, time_window, bucket), query, info, columns), (
-        EMPTY_BUCKETS_FILLED_NOTICE,
-    )
+    buckets = bucket_starts(time_window, bucket, conditions.time_zone)
+    filled = _fill_empty_buckets(aggregated, columns, buckets)
+    return _add_sort_keys(filled, query, info, columns), (EMPTY_BUCKETS_FILLED_NOTICE,)
 
 
 def _bucket_unit(query: LqlQuery) -> TimeUnit | None:
@@ -216,8 +215,7 @@ def _chart_columns(
     if unit is not None:
         bucket = query.time_buckets[0] if query.time_buckets else TimeBucket(unit)
         time = conditions.timestamp_column(EventFieldPath((TIMESTAMP_COLUMN,), bucket.text_offset))
-        bucket_start = fill_query_template(_bucket_template(bucket), bucket.text_offset, time=time)
-        columns.append(ChartColumn(TIMESTAMP_COLUMN, bucket_start))
+        columns.append(ChartColumn(TIMESTAMP_COLUMN, bucket_start(time, bucket, conditions.time_zone)))
     for path in (dimension.path for dimension in query.dimensions):
         columns += [ChartColumn(path.last_step, conditions.unnests.column_at(path), path=path)]
     aggregates = query.aggregates or (Aggregate("count", None),)
@@ -229,13 +227,6 @@ def _chart_columns(
             )
         )
     return _check_distinct_names(columns, info)
-
-
-def _bucket_template(bucket: TimeBucket) -> str:
-    """Return the SQL template that converts a time to the start of its bucket."""
-    if bucket.units_per_bucket == 1:
-        return f"TIMESTAMP_TRUNC(@time, {truncation_part(bucket.unit)})"
-    return f"TIMESTAMP_BUCKET(@time, INTERVAL {bucket.units_per_bucket} {bucket.unit.upper()})"
 
 
 def _aggregate_name(aggregate: Aggregate, *, alone: bool) -> str:
@@ -355,14 +346,12 @@ def _combine_bounds(function: str, bounds: list[TimeBound]) -> exp.Expr:
     return combined
 
 
-def _fill_empty_buckets(
-    aggregated: exp.Select, columns: list[ChartColumn], time_window: TimeWindow, bucket: TimeBucket
-) -> exp.Select:
-    """Return a query with a row for every bucket of the window.
+def _fill_empty_buckets(aggregated: exp.Select, columns: list[ChartColumn], buckets: exp.Select) -> exp.Select:
+    """Return a query with a row for every bucket that `buckets` selects.
 
     In the row of a bucket without events, counts and sums are 0, and all other aggregates are NULL.
     """
-    selected = [alias_node(column_node(("buckets", "bucket")), TIMESTAMP_COLUMN)]
+    selected = [alias_node(column_node(("buckets", BUCKET_COLUMN)), TIMESTAMP_COLUMN)]
     for chart_column in columns[1:]:
         value = column_node(("counted", chart_column.name))
         filled_value = (
@@ -371,36 +360,13 @@ def _fill_empty_buckets(
             else value
         )
         selected.append(alias_node(filled_value, chart_column.name))
-    start = alias_node(_bucket_start_expression(bucket.unit), "bucket")
-    buckets = exp.Select(expressions=[start]).from_(_unnest_of_bucket_starts(time_window, bucket), copy=False)
     tree = exp.Select(expressions=selected).from_(buckets.subquery("buckets", copy=False), copy=False)
     on_bucket = fill_query_template(
         "@counted = @bucket",
         counted=column_node(("counted", TIMESTAMP_COLUMN)),
-        bucket=column_node(("buckets", "bucket")),
+        bucket=column_node(("buckets", BUCKET_COLUMN)),
     )
     return tree.join(aggregated.subquery("counted", copy=False), on=on_bucket, join_type="LEFT", copy=False)
-
-
-def _bucket_start_expression(unit: TimeUnit) -> exp.Expr:
-    return fill_query_template("TIMESTAMP(start)") if unit in _CALENDAR_UNITS else column_node(("start",))
-
-
-def _unnest_of_bucket_starts(time_window: TimeWindow, bucket: TimeBucket) -> exp.Expr:
-    unit = bucket.unit
-    assert time_window.start_bound is not None  # noqa: S101 # both ends were looked for
-    assert time_window.end_bound is not None  # noqa: S101
-    low = fill_query_template(_bucket_template(bucket), time=time_window.start_bound.time_expression)
-    last = "@high" if time_window.end_bound.is_inclusive else "TIMESTAMP_SUB(@high, INTERVAL 1 MICROSECOND)"
-    high = fill_query_template(last, high=time_window.end_bound.time_expression)
-    if unit in _CALENDAR_UNITS:
-        array = fill_query_template(
-            f"GENERATE_DATE_ARRAY(DATE(@low), DATE(@high), INTERVAL 1 {unit.upper()})", low=low, high=high
-        )
-    else:
-        step = "7 DAY" if unit is TimeUnit.WEEK else f"{bucket.units_per_bucket} {unit.upper()}"
-        array = fill_query_template(f"GENERATE_TIMESTAMP_ARRAY(@low, @high, INTERVAL {step})", low=low, high=high)
-    return exp.Unnest(expressions=[array], alias=exp.TableAlias(columns=[make_identifier("start")]), offset=False)
 
 
 def _add_sort_keys(tree: exp.Select, query: LqlQuery, info: SubQueryInfo, columns: list[ChartColumn]) -> exp.Select:

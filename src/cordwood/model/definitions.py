@@ -50,9 +50,9 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     `revision` is a digest of the whole file and of the revisions of `included_endpoints`, so that every change
     invalidates the cache. `text_before_query` is the text of the file before the query; `query_first_line` is the line
-    on which the query `sql` begins. `time_zone` is the time zone of LQL's relative dates, such as `t:today`. `dialect`
-    applies to the endpoint's own query and to callers' queries. `included_endpoints` are the endpoints that the query
-    reads by name; their parameters are also in `parameters`.
+    on which the query `sql` begins. `time_zone` is the time zone of LQL's relative dates, such as `t:today`, and of the
+    time buckets of LQL's charts. `dialect` applies to the endpoint's own query and to callers' queries.
+    `included_endpoints` are the endpoints that the query reads by name; their parameters are also in `parameters`.
 
     `streams` are all streams of the catalog. They are set only if `dialect` is ClickHouse, because a sub-query in that
     dialect may stand for all streams that no other sub-query reads.
