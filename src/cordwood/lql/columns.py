@@ -22,7 +22,7 @@ from cordwood.sql.datatypes import kind_of
 from cordwood.sql.diagnostics import span_at
 from cordwood.sql.nodes import outermost_select
 from cordwood.sql.program import EndpointProgram
-from cordwood.sql.query_templates import column_node
+from cordwood.sql.query_templates import column_node, make_identifier, table_node
 from cordwood.sql.record_shapes import RecordingShapeReader, lineage_below
 from cordwood.sql.resolve.queries import resolve_sandbox_query
 from cordwood.sql.scope import Lineage, ValueOrigin, lineage_of
@@ -177,12 +177,25 @@ _NON_WORD_CHARACTER_PATTERN: Final = re.compile(r"\W")
 
 
 class RecordUnnests:
-    """The UNNEST joins that one SELECT needs for the paths that it reads."""
+    """The relations of one SELECT: the sub-query, and the UNNEST joins for the paths that the SELECT reads.
 
-    def __init__(self, info: SubQueryInfo) -> None:
+    `renaming_names` are the names, in lower case, that the SELECT gives to other columns than the sub-query's columns
+    of the same names. In ORDER BY, such a name hides columns and relations, so no alias of a relation equals one.
+    """
+
+    def __init__(self, info: SubQueryInfo, renaming_names: frozenset[str] = frozenset()) -> None:
         self._sub_query_info = info
+        self._renaming_names = renaming_names
         self._alias_by_path: dict[KeyPath, str] = {}
-        self._used_lowercase_names = {name.lower() for name in (*info.kind_by_column, info.sub_query, "item")}
+        self._used_lowercase_names = {name.lower() for name in (*info.kind_by_column, "item")} | renaming_names
+        self.sub_query_alias = self._unused_name(info.sub_query)
+
+    def sub_query_table(self) -> exp.Expr:
+        """Return the sub-query for FROM, with an alias if the sub-query's own name could be hidden."""
+        table = table_node(self._sub_query_info.sub_query)
+        if self.sub_query_alias != self._sub_query_info.sub_query:
+            table.set("alias", exp.TableAlias(this=make_identifier(self.sub_query_alias)))
+        return table
 
     def column_at(self, path: EventFieldPath) -> exp.Expr:
         """Return the column at a path, and note the joins that it needs.
@@ -193,6 +206,13 @@ class RecordUnnests:
         if len(path.steps) == 1:
             return column_node(path.steps, path.text_offset)
         return column_node((self._unnest_alias(path.steps[:-1]), path.last_step), path.text_offset)
+
+    def sort_column_at(self, path: EventFieldPath) -> exp.Expr:
+        """Return the column at a path for ORDER BY, where names of output columns hide names of columns."""
+        column = self.column_at(path)
+        if len(path.steps) > 1 or path.last_step.lower() not in self._renaming_names:
+            return column
+        return column_node((self.sub_query_alias, path.last_step), path.text_offset)
 
     def may_have_several_values(self, path: EventFieldPath) -> bool:
         """Return whether one event may have several values at the path, because arrays may occur on the path."""
@@ -233,7 +253,9 @@ class RecordUnnests:
 
     def _unique_alias(self, keys: KeyPath) -> str:
         base = _SHORT_ALIAS_BY_PATH.get(keys) or _NON_WORD_CHARACTER_PATTERN.sub("_", keys[-1])
-        base = f"_{base}" if base[:1].isdigit() else base
+        return self._unused_name(f"_{base}" if base[:1].isdigit() else base)
+
+    def _unused_name(self, base: str) -> str:
         name, count = base, 1
         while name.lower() in self._used_lowercase_names:
             count += 1

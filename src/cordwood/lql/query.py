@@ -189,6 +189,11 @@ class SelectedColumn(_Node, frozen=True):
     alias: str | None = None
     text_offset: int = 0
 
+    @property
+    def output_name(self) -> str:
+        """The name of the column in the answer; empty for `s:*`."""
+        return self.alias or (self.path.last_step if self.path is not None else "")
+
 
 class Aggregate(_Node, frozen=True):
     """The command `c:function(path)`, which adds an aggregate to a chart. Without a path it is `c:count(*)`."""

@@ -36,7 +36,6 @@ from cordwood.sql.query_templates import (
     make_identifier,
     number_literal,
     sort_key,
-    table_node,
 )
 
 DEFAULT_OUTPUT_COLUMNS: Final = ("id", TIMESTAMP_COLUMN, "event_message")
@@ -54,7 +53,7 @@ def translate_query(query: LqlQuery, info: SubQueryInfo, zone: str, *, is_ordere
 
     If `is_ordered` is set and the query requests no order, the newest rows come first.
     """
-    conditions = FilterTranslator(info, zone, RecordUnnests(info))
+    conditions = FilterTranslator(info, zone, RecordUnnests(info, _renaming_names(query)))
     if query.is_chart:
         if query.columns:
             raise BadQuerySyntax(
@@ -74,7 +73,7 @@ def _translate_row_query(
     query: LqlQuery, info: SubQueryInfo, conditions: FilterTranslator, *, is_ordered: bool
 ) -> exp.Select:
     columns = _output_columns(query, info, conditions.unnests)
-    tree = exp.Select(expressions=columns).from_(table_node(info.sub_query), copy=False)
+    tree = exp.Select(expressions=columns).from_(conditions.unnests.sub_query_table(), copy=False)
     condition = conditions.translate_all(query.filter)
     requested = _requested_or_default_sort_keys(query, info) if is_ordered else query.sort_keys
     orders = [_order_by_expression(order, conditions.unnests) for order in requested]
@@ -92,7 +91,13 @@ def _requested_or_default_sort_keys(query: LqlQuery, info: SubQueryInfo) -> tupl
 
 
 def _order_by_expression(order: SortKey, unnests: RecordUnnests) -> exp.Expr:
-    return sort_key(unnests.column_at(order.path), order.is_descending)
+    return sort_key(unnests.sort_column_at(order.path), order.is_descending)
+
+
+def _renaming_names(query: LqlQuery) -> frozenset[str]:
+    """Return the names, in lower case, of output columns that are not the sub-query's columns of the same names."""
+    outputs = ((column.output_name.lower(), column.path) for column in query.columns if column.path is not None)
+    return frozenset(name for name, path in outputs if tuple(map(str.lower, path.steps)) != (name,))
 
 
 def _output_columns(query: LqlQuery, info: SubQueryInfo, unnests: RecordUnnests) -> list[exp.Expr]:
@@ -100,13 +105,13 @@ def _output_columns(query: LqlQuery, info: SubQueryInfo, unnests: RecordUnnests)
         return _selected_columns(query.columns, info, unnests)
     if all(info.has_column(name) for name in DEFAULT_OUTPUT_COLUMNS):
         return [unnests.column_at(EventFieldPath((name,))) for name in DEFAULT_OUTPUT_COLUMNS]
-    return [_star_of_sub_query(info, 0)]
+    return [_star_of_sub_query(unnests, 0)]
 
 
-def _star_of_sub_query(info: SubQueryInfo, offset: int) -> exp.Expr:
+def _star_of_sub_query(unnests: RecordUnnests, offset: int) -> exp.Expr:
     """Return `sub_query.*`. A bare `*` would also return the columns of the UNNEST joins."""
     star = fill_query_template("*", offset)
-    return exp.Column(this=star, table=make_identifier(info.sub_query, offset))
+    return exp.Column(this=star, table=make_identifier(unnests.sub_query_alias, offset))
 
 
 def _selected_columns(
@@ -117,12 +122,12 @@ def _selected_columns(
     seen_columns: set[SelectedColumn] = set()
     for selected_column in selected:
         if selected_column.path is None:
-            columns.append(_star_of_sub_query(info, selected_column.text_offset))
+            columns.append(_star_of_sub_query(unnests, selected_column.text_offset))
             continue
         if selected_column in seen_columns:
             continue
         seen_columns.add(selected_column)
-        name = selected_column.alias or selected_column.path.last_step
+        name = selected_column.output_name
         _register_unique_column_name(name, names, selected_column, info)
         column = unnests.column_at(selected_column.path)
         columns.append(column if column.name == name else alias_node(column, name, selected_column.text_offset))
@@ -183,7 +188,7 @@ def _translate_chart(
 ) -> tuple[exp.Select, tuple[str, ...]]:
     unit = _bucket_unit(query)
     columns = _chart_columns(query, info, conditions, unit)
-    aggregated = _build_aggregate_query(query, info, conditions, columns)
+    aggregated = _build_aggregate_query(query, conditions, columns)
     time_window = _query_time_window(query, conditions) if unit and not query.dimensions else None
     if time_window is None or unit is None:
         return _add_sort_keys(aggregated, query, info, columns), ()
@@ -287,11 +292,9 @@ def _must_convert_to_number(aggregate: Aggregate, path: EventFieldPath, info: Su
     )
 
 
-def _build_aggregate_query(
-    query: LqlQuery, info: SubQueryInfo, conditions: FilterTranslator, columns: list[ChartColumn]
-) -> exp.Select:
+def _build_aggregate_query(query: LqlQuery, conditions: FilterTranslator, columns: list[ChartColumn]) -> exp.Select:
     selected = [alias_node(chart_column.value_expression, chart_column.name) for chart_column in columns]
-    tree = exp.Select(expressions=selected).from_(table_node(info.sub_query), copy=False)
+    tree = exp.Select(expressions=selected).from_(conditions.unnests.sub_query_table(), copy=False)
     condition = conditions.translate_all(query.filter)
     conditions.unnests.add_joins(tree)
     if condition is not None:
