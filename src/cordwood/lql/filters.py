@@ -191,6 +191,10 @@ class FilterTranslator(msgspec.Struct, frozen=True):
             return self._translate_time_field(range_field, f"{node.low}..{node.high}")
         template = "@column BETWEEN @low AND @high"
         if not NUMBER_TEXT_PATTERN.fullmatch(node.low):
+            if node.low > node.high:
+                hint = "Write both ends in the same notation and in the same time zone."
+                message = f"{node.path.last_step} is compared as text, and as texts, the end is before the start."
+                raise self._syntax_error(message, node.text_offset, hint)
             return fill_query_template(template, node.text_offset, column=column, low=node.low, high=node.high)
         if kind is Kind.STRING:
             column = fill_query_template("SAFE_CAST(@column AS FLOAT64)", node.text_offset, column=column)

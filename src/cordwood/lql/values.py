@@ -190,6 +190,8 @@ _ISO_TIME_PATTERN: Final = re.compile(
     r"\s*([Zz]|[+-]\d{2}(?::?\d{2})?)?)?",
     re.ASCII,
 )
+# A month, day, hour, minute or second of one digit in a time.
+_SINGLE_DIGIT_PATTERN: Final = re.compile(r"(?<=[-Tt :])(\d)(?!\d)", re.ASCII)
 _UNIX_TIME_PATTERN: Final = re.compile(r"\d{10}|\d{13}|\d{16}|\d{19}", re.ASCII)
 _BRACED_RANGE_PATTERN: Final = re.compile(r"\{(\d+)\.\.(\d+)\}", re.ASCII)
 _LAST_UNITS_PATTERN: Final = re.compile(r"last@(\d{0,6})([a-z]+)", re.ASCII)
@@ -441,14 +443,28 @@ def _read_range_filter(
     if is_forwards is None:
         return None
     _require_ascending_range(scanner, is_forwards, f"{high}..{low}", start)
-    return RangeFilter(path, low, high, path.text_offset)
+    return RangeFilter(path, _pad_time(low), _pad_time(high), path.text_offset)
 
 
 def _is_ascending_range(low: str, high: str, text: str) -> bool | None:
-    """Return whether a range ends no earlier than it begins; None unless its ends are two numbers or two dates."""
+    """Return whether a range ends no earlier than it begins; None unless its ends are two numbers or two dates.
+
+    Ends that look like dates but do not exist are compared as texts.
+    """
     if _NUMBER_RANGE_PATTERN.fullmatch(text):
         return float(low) <= float(high)
-    return low <= high if _ISO_TIME_PATTERN.fullmatch(low) and _ISO_TIME_PATTERN.fullmatch(high) else None
+    if not (_ISO_TIME_PATTERN.fullmatch(low) and _ISO_TIME_PATTERN.fullmatch(high)):
+        return None
+    first, last = parse_absolute_time(low), parse_absolute_time(high)
+    return low <= high if first is None or last is None else first.start_time <= last.start_time
+
+
+def _pad_time(text: str) -> str:
+    """Return a time with two digits in each part, as in `2024-01-05` for `2024-1-5`; return other texts unchanged.
+
+    A range over a field whose type is unknown compares texts, which are in the order of the times only if padded.
+    """
+    return _SINGLE_DIGIT_PATTERN.sub(r"0\1", text) if _ISO_TIME_PATTERN.fullmatch(text) else text
 
 
 def _read_level_range_filter(
