@@ -47,6 +47,7 @@ from cordwood.logql.syntax import (
     TextMatch,
 )
 from cordwood.lql.columns import SubQueryInfo
+from cordwood.sql.nodes import internal_call
 from cordwood.sql.query_templates import (
     alias_node,
     column_node,
@@ -303,6 +304,8 @@ _NUMBER_COMPARISON_TEMPLATES: Final = {
     ComparisonOperator.LESS: "@value < @number",
     ComparisonOperator.LESS_OR_EQUAL: "@value <= @number",
 }
+# A text such as `NaN` is converted to NaN, which engines may treat as greater than all numbers.
+_GREATER_COMPARISONS: Final = frozenset({ComparisonOperator.GREATER, ComparisonOperator.GREATER_OR_EQUAL})
 # Patterns that Python matches in linear time, so that the engine is not needed: literal characters, with `.*` or `.+`
 # only at the beginning and the end.
 _SIMPLE_REGEX_PATTERN: Final = re.compile(r"(?:\.[*+])?(?:[\w \-/:@.]|\\[.\-/])*(?:\.[*+])?")
@@ -430,6 +433,8 @@ class PipelineTranslator(msgspec.Struct):
         if value is None:
             return False
         converted = as_number(value.text_expression, match.number_kind, match.text_offset)
+        if match.operator in _GREATER_COMPARISONS:
+            converted = internal_call("not_nan", converted)
         compared = number_literal(f"{match.number!r}", match.text_offset)
         return fill_query_template(
             _NUMBER_COMPARISON_TEMPLATES[match.operator], match.text_offset, value=converted, number=compared

@@ -59,15 +59,28 @@ _ARITHMETIC_TEMPLATES: Final[Mapping[str, str]] = {
     "%": "@left - @right * TRUNC(IEEE_DIVIDE(@left, @right))",
     "^": "POW(@left, @right)",
 }
+# Engines may treat NaN as the greatest number and as equal to itself. In LogQL, a comparison with NaN is false, except
+# `!=`.
 _COMPARISON_TEMPLATES: Final[Mapping[str, str]] = {
-    "==": "@left = @right",
-    **{operator: f"@left {operator} @right" for operator in ("!=", ">", ">=", "<", "<=")},
+    "!=": "(@left != @right OR IS_NAN(@left) OR IS_NAN(@right))",
+    **{
+        operator: f"(@left {operator.replace('==', '=')} @right AND NOT IS_NAN(@left) AND NOT IS_NAN(@right))"
+        for operator in ("==", ">", ">=", "<", "<=")
+    },
 }
+# The minimum and the maximum of samples ignore NaN, unless all samples are NaN.
+_EXTREME_TEMPLATE: Final = "IFNULL({name}(IF(IS_NAN({column}), NULL, {column})), {name}({column}))"
+
+
+def _extreme_sql(name: str, column: str) -> str:
+    return _EXTREME_TEMPLATE.format(name=name, column=column)
+
+
 _VECTOR_AGGREGATE_TEMPLATES: Final[Mapping[str, str]] = {
     "sum": "SUM(value)",
     "avg": "AVG(value)",
-    "min": "MIN(value)",
-    "max": "MAX(value)",
+    "min": _extreme_sql("MIN", VALUE_COLUMN),
+    "max": _extreme_sql("MAX", VALUE_COLUMN),
     "count": "CAST(COUNT(value) AS FLOAT64)",
     "stddev": "STDDEV_POP(value)",
     "stdvar": "VAR_POP(value)",
@@ -88,8 +101,8 @@ class RangeFunction(msgspec.Struct, frozen=True):
 
 _COUNT_FUNCTION: Final = RangeFunction("CAST(COUNT(*) AS FLOAT64)", "SUM(part_value)")
 _SUM_FUNCTION: Final = RangeFunction("SUM(sample_value)", "SUM(part_value)")
-_MIN_FUNCTION: Final = RangeFunction("MIN(sample_value)", "MIN(part_value)")
-_MAX_FUNCTION: Final = RangeFunction("MAX(sample_value)", "MAX(part_value)")
+_MIN_FUNCTION: Final = RangeFunction(_extreme_sql("MIN", "sample_value"), _extreme_sql("MIN", "part_value"))
+_MAX_FUNCTION: Final = RangeFunction(_extreme_sql("MAX", "sample_value"), _extreme_sql("MAX", "part_value"))
 _RANGE_FUNCTIONS: Final[Mapping[str, RangeFunction]] = {
     "count_over_time": _COUNT_FUNCTION,
     "rate": RangeFunction(_COUNT_FUNCTION.aggregate_sql, _COUNT_FUNCTION.combining_aggregate_sql, is_rate=True),
@@ -414,8 +427,12 @@ def _aggregate_series(inner: SeriesRelation, labels: tuple[str, ...], value: exp
 
 
 def _top_or_bottom_series(node: VectorAggregate, inner: SeriesRelation, groups: Sequence[str]) -> SeriesRelation:
-    """Return the samples with the largest or smallest values of each group and step, with all of their labels."""
-    order = [sort_key(column_node((VALUE_COLUMN,)), node.function_name == "topk")]
+    """Return the samples with the largest or smallest values of each group and step, with all of their labels.
+
+    NaN is neither large nor small: it comes after all numbers.
+    """
+    order = [sort_key(fill_query_template("IF(IS_NAN(value), 1, 0)"), is_descending=False)]
+    order.append(sort_key(column_node((VALUE_COLUMN,)), node.function_name == "topk"))
     order += [sort_key(label, is_descending=False) for label in _label_columns(inner.labels)]
     place = exp.Window(
         this=fill_query_template("ROW_NUMBER()"),

@@ -96,7 +96,7 @@ def encode_samples(
     """
     series = list(_read_series(rows, steps))
     if order is not None:
-        series.sort(key=lambda one: _series_sort_value(one[1]), reverse=order is SeriesOrder.DESCENDING)
+        series.sort(key=lambda one: _series_sort_key(one[1], order))
     series = series[:limit]
     if is_instant:
         result = [{"metric": labels, "value": _sample_json(*samples[0])} for labels, samples in series]
@@ -189,10 +189,12 @@ def _read_series(rows: Rows, steps: SampleSteps) -> Iterator[tuple[Labels, list[
         )
 
 
-def _series_sort_value(samples: Sequence[tuple[int, float]]) -> float:
-    """Return the sum of a series' values, by which series are sorted. If it is NaN, it counts as the smallest."""
+def _series_sort_key(samples: Sequence[tuple[int, float]], order: SeriesOrder) -> tuple[bool, float]:
+    """Return a key that sorts series by the sum of their values. Series whose sum is NaN come last in both orders."""
     total = sum(value for _, value in samples)
-    return -math.inf if math.isnan(total) else total
+    if math.isnan(total):
+        return True, 0.0
+    return False, -total if order is SeriesOrder.DESCENDING else total
 
 
 def _decode_samples(numbers: Cell, values: Cell, steps: SampleSteps) -> Iterator[tuple[int, float]]:

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 from uuid import NAMESPACE_DNS, uuid5
 
 import msgspec
@@ -21,7 +23,7 @@ from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import parse_and_check_endpoint
 from cordwood.sql.program import EndpointProgram
 from cordwood.sql.redaction.patterns import RedactionPolicy
-from tests.spec_runner.world import ENGINES, Unstoppable
+from tests.spec_runner.world import ENGINES, EngineKind, Unstoppable
 from tests.unit.logql.entries import END_US, NOW_US, START_US, STREAMS
 
 ENDPOINT_SQL = """
@@ -94,18 +96,24 @@ def _decode_cell(cell: Cell) -> Cell:
     return msgspec.json.decode(cell) if isinstance(cell, msgspec.Raw) else cell
 
 
-@pytest.fixture(scope="session", params=ENGINES, ids=lambda kind: kind.name)
-def logql(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogqlEngine]:
-    engine = request.param.open(
-        tmp_path_factory.mktemp("logql"), lambda: NOW_US, RedactionConfig(RedactionRules(), "key")
-    )
+def open_logql_engine(
+    kind: EngineKind, folder: Path, events_by_stream: Mapping[str, Sequence[Mapping[str, Any]]], endpoint_sql: str
+) -> LogqlEngine:
+    """Open an engine with these events, and an endpoint with this SQL. The caller closes the engine."""
+    engine = kind.open(folder, lambda: NOW_US, RedactionConfig(RedactionRules(), "key"))
     intake = Intake(engine, lambda: NOW_US)
-    streams = {name: Stream(name, uuid5(NAMESPACE_DNS, name)) for name in STREAMS}
+    streams = {name: Stream(name, uuid5(NAMESPACE_DNS, name)) for name in events_by_stream}
     engine.create_stream_tables([*streams.values()])
-    for name, events in STREAMS.items():
+    for name, events in events_by_stream.items():
         body = "\n".join(map(json.dumps, events)).encode()
         asyncio.run(intake.ingest_body(streams[name], "application/x-ndjson", body))
     intake.close()
-    endpoint = Endpoint("spec", uuid5(NAMESPACE_DNS, "spec"), ENDPOINT_SQL, "1", accepts_sandbox_queries=True)
-    yield LogqlEngine(engine, parse_and_check_endpoint(endpoint))
-    engine.close()
+    endpoint = Endpoint("spec", uuid5(NAMESPACE_DNS, "spec"), endpoint_sql, "1", accepts_sandbox_queries=True)
+    return LogqlEngine(engine, parse_and_check_endpoint(endpoint))
+
+
+@pytest.fixture(scope="session", params=ENGINES, ids=lambda kind: kind.name)
+def logql(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogqlEngine]:
+    opened = open_logql_engine(request.param, tmp_path_factory.mktemp("logql"), STREAMS, ENDPOINT_SQL)
+    yield opened
+    opened.engine.close()

@@ -286,3 +286,56 @@ def test_absent_over_time_is_1_at_the_steps_without_entries(logql: LogqlEngine) 
     assert logql.samples(text, *STEP_TIMES) == {(("source_name", "edge_logs"),): absent}
     assert logql.samples('absent_over_time({job="mysql"}[10m])') == {}
     assert logql.samples('absent_over_time({job="nobody"} |= "x" [10m])') == {(("job", "nobody"),): {0: 1.0}}
+
+
+SUM_BY_PATH = 'sum by (request_path) (sum_over_time({source_name="edge_logs"} | unwrap status [11m]))'
+# Three series: the one of /a has the value -100, the one without a path 200, and the one of /b NaN.
+SERIES_WITH_NAN = f"({SUM_BY_PATH} - 904) / ({SUM_BY_PATH} - 904) * ({SUM_BY_PATH} - 300)"
+
+
+def values_by_path(logql: LogqlEngine, query: str) -> dict[str, float | None]:
+    """Return the value of each series of an instant query by the label `request_path`; NaN is returned as None."""
+    samples = logql.samples(query)
+    values = {dict(labels).get("request_path", ""): steps[0] for labels, steps in samples.items()}
+    return {path: None if math.isnan(value) else value for path, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("comparison", "expected"),
+    [
+        ("> 5", {"": 200.0}),
+        (">= -100", {"": 200.0, "/a": -100.0}),
+        ("< 500", {"": 200.0, "/a": -100.0}),
+        ("<= -100", {"/a": -100.0}),
+        ("== 200", {"": 200.0}),
+        ("!= 200", {"/a": -100.0, "/b": None}),
+        ("> bool 5", {"": 1.0, "/a": 0.0, "/b": 0.0}),
+        ("!= bool 5", {"": 1.0, "/a": 1.0, "/b": 1.0}),
+        (f"== ({SERIES_WITH_NAN})", {"": 200.0, "/a": -100.0}),
+        (f"!= ({SERIES_WITH_NAN})", {"/b": None}),
+        (f">= bool ({SERIES_WITH_NAN})", {"": 1.0, "/a": 1.0, "/b": 0.0}),
+        ("== (0 / 0)", {}),
+    ],
+)
+def test_a_comparison_with_nan_is_false(logql: LogqlEngine, comparison: str, expected: dict[str, float | None]) -> None:
+    assert values_by_path(logql, f"({SERIES_WITH_NAN}) {comparison}") == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("max(%s)", {"": 200.0}),
+        ("min(%s)", {"": -100.0}),
+        ("max by (request_path) (%s)", {"": 200.0, "/a": -100.0, "/b": None}),
+        ("topk(1, %s)", {"": 200.0}),
+        ("topk(2, %s)", {"": 200.0, "/a": -100.0}),
+        ("bottomk(2, %s)", {"": 200.0, "/a": -100.0}),
+        ("topk(3, %s)", {"": 200.0, "/a": -100.0, "/b": None}),
+        ("count(%s)", {"": 3.0}),
+        ("sum(%s)", {"": None}),
+    ],
+)
+def test_extremes_and_rankings_ignore_nan_unless_there_are_only_nans(
+    logql: LogqlEngine, query: str, expected: dict[str, float | None]
+) -> None:
+    assert values_by_path(logql, query % f"({SERIES_WITH_NAN})") == expected
