@@ -51,13 +51,12 @@ STEP_COLUMN: Final = "step_number"
 VALUE_COLUMN: Final = "value"
 _MICROSECONDS_PER_SECOND: Final = 1_000_000
 
-_ARITHMETIC_TEMPLATES: Final[Mapping[str, str]] = {
-    "+": "@left + @right",
-    "-": "@left - @right",
-    "*": "@left * @right",
-    "/": "IEEE_DIVIDE(@left, @right)",
-    "%": "@left - @right * TRUNC(IEEE_DIVIDE(@left, @right))",
-    "^": "POW(@left, @right)",
+_ARITHMETIC_FUNCTION_NAMES: Final[Mapping[str, str]] = {
+    "+": "ieee_add",
+    "-": "ieee_subtract",
+    "*": "ieee_multiply",
+    "%": "ieee_remainder",
+    "^": "ieee_power",
 }
 # Engines may treat NaN as the greatest number and as equal to itself. In LogQL, a comparison with NaN is false, except
 # `!=`.
@@ -460,8 +459,7 @@ def _add_step_and_value(
     left, right = operands
     tree.select(alias_node(step, STEP_COLUMN), copy=False)
     if node.operator not in _COMPARISON_OPERATORS:
-        value = fill_query_template(_ARITHMETIC_TEMPLATES[node.operator], 0, left=left, right=right)
-        return tree.select(alias_node(value, VALUE_COLUMN), copy=False)
+        return tree.select(alias_node(_arithmetic_result(node.operator, left, right), VALUE_COLUMN), copy=False)
     condition = fill_query_template(_COMPARISON_TEMPLATES[node.operator], 0, left=left, right=right)
     if node.has_bool_modifier:
         return tree.select(
@@ -469,6 +467,13 @@ def _add_step_and_value(
             copy=False,
         )
     return tree.select(alias_node(copy_tree(kept), VALUE_COLUMN), copy=False).where(condition, copy=False)
+
+
+def _arithmetic_result(operator: str, left: exp.Expr, right: exp.Expr) -> exp.Expr:
+    """Return the result by IEEE 754, as in Loki: infinite or NaN where BigQuery's arithmetic would fail."""
+    if operator == "/":
+        return fill_query_template("IEEE_DIVIDE(@left, @right)", 0, left=left, right=right)
+    return internal_call(_ARITHMETIC_FUNCTION_NAMES[operator], copy_tree(left), copy_tree(right))
 
 
 def _assign_steps(entries: exp.Select, labels: Sequence[str], steps: SampleSteps, range_us: int) -> exp.Select:
@@ -568,12 +573,16 @@ def _divide(left: float, right: float) -> float:
 
 
 def _power(left: float, right: float) -> float:
+    """Return a power by IEEE 754; Python raises exceptions for results that are infinite or NaN."""
+    is_negative = math.copysign(1, left) < 0 and math.fmod(right, 2) in (1, -1)
     try:
         return math.pow(left, right)
     except OverflowError:
-        return math.inf
+        return -math.inf if is_negative else math.inf
     except ValueError:
-        return math.nan
+        if left:
+            return math.nan
+        return -math.inf if is_negative else math.inf
 
 
 _ARITHMETIC_FUNCTIONS: Final[Mapping[str, Callable[[float, float], float]]] = {

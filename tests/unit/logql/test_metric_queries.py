@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from cordwood.logql.compile import compile_logql
-from cordwood.logql.syntax import LogqlRequest, ResultKind
+from cordwood.logql.metrics import fold_constant
+from cordwood.logql.parse import parse_logql
+from cordwood.logql.syntax import LogqlRequest, Pipeline, ResultKind
 from tests.unit.logql.conftest import LogqlEngine
 from tests.unit.logql.entries import APP_EVENTS, EDGE_EVENTS, MINUTE_US, SECOND_US, START_US
 
@@ -339,3 +341,48 @@ def test_extremes_and_rankings_ignore_nan_unless_there_are_only_nans(
     logql: LogqlEngine, query: str, expected: dict[str, float | None]
 ) -> None:
     assert values_by_path(logql, query % f"({SERIES_WITH_NAN})") == expected
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [
+        ("(%s - 2) ^ -1", {"": math.inf, "/a": -1.0, "/b": math.inf}),
+        ("(%s - 3) ^ 0.5", {"": math.nan, "/a": math.nan, "/b": math.nan}),
+        ("(%s - 12) ^ 401", {"": -math.inf, "/a": -math.inf, "/b": -math.inf}),
+        ("(%s + 10) ^ 400", {"": math.inf, "/a": math.inf, "/b": math.inf}),
+        ("0 ^ (%s - 3)", {"": math.inf, "/a": math.inf, "/b": math.inf}),
+        ("%s * 1e308 * -10", {"": -math.inf, "/a": -math.inf, "/b": -math.inf}),
+        ("%s * 1e308 + 1e308", {"": math.inf, "/a": math.inf, "/b": math.inf}),
+        ("-1e308 - %s * 1e308", {"": -math.inf, "/a": -math.inf, "/b": -math.inf}),
+        ("%s %% 0", {"": math.nan, "/a": math.nan, "/b": math.nan}),
+        ("%s %% (1 / 0)", {"": 2.0, "/a": 1.0, "/b": 2.0}),
+        ("(0 - %s - 0.5) %% 2", {"": -0.5, "/a": -1.5, "/b": -0.5}),
+        ("%s / 0 %% 2", {"": math.nan, "/a": math.nan, "/b": math.nan}),
+    ],
+)
+def test_arithmetic_yields_infinities_and_nan_instead_of_errors(
+    logql: LogqlEngine, operation: str, expected: dict[str, float]
+) -> None:
+    count_by_path = 'sum by (request_path) (count_over_time({source_name="edge_logs"}[11m]))'
+    samples = logql.samples(operation % count_by_path)
+    values = {dict(labels).get("request_path", ""): steps[0] for labels, steps in samples.items()}
+    assert values == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0 ^ -1", math.inf),
+        ("(-1 * 0) ^ -1", -math.inf),
+        ("(-1 * 0) ^ -2", math.inf),
+        ("-8 ^ 0.5", math.nan),
+        ("-10 ^ 401", -math.inf),
+        ("-10 ^ 400", math.inf),
+        ("5 % 0", math.nan),
+        ("1e308 * 10", math.inf),
+    ],
+)
+def test_constants_are_computed_like_samples(text: str, expected: float) -> None:
+    query = parse_logql(text)
+    assert not isinstance(query, Pipeline)
+    assert fold_constant(query) == pytest.approx(expected, nan_ok=True)
