@@ -9,7 +9,7 @@ names and values in Python, from the entry's metadata and line.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Final
 
@@ -81,17 +81,16 @@ def _extracted_values(parser: ParserStage, name: str, line: exp.Expr) -> Iterato
     if parser.kind is ParserKind.LOGFMT:
         yield _logfmt_value(str(named.path_steps[0]) if named else name, line, is_exact=named is not None)
     elif named is not None:
-        yield from _scalar_and_json_texts(named, line)
+        yield _scalar_or_json_text(named, line)
     else:
         for steps in _paths_for_label(name):
             yield fill_query_template("JSON_VALUE(@line, @path)", 0, line=line, path=_json_path(steps))
 
 
-def _scalar_and_json_texts(extraction: LabelExtraction, line: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield two expressions: one for a scalar's text, the other for the JSON text of an array or an object."""
-    path = _json_path(extraction.path_steps)
-    yield fill_query_template("JSON_VALUE(@line, @path)", 0, line=line, path=path)
-    yield fill_query_template("JSON_QUERY(@line, @path)", 0, line=line, path=path)
+def _scalar_or_json_text(extraction: LabelExtraction, line: exp.Expr) -> exp.Expr:
+    """Return an expression for the text of a scalar, or for the JSON text of an array or an object."""
+    template = "COALESCE(JSON_VALUE(@line, @path), JSON_QUERY(@line, @path))"
+    return fill_query_template(template, 0, line=line, path=_json_path(extraction.path_steps))
 
 
 def _json_path(steps: tuple[str | int, ...]) -> str:
@@ -195,33 +194,16 @@ class EventLabels:
 
     def stream_label_value(self, name: str) -> LabelValue | None:
         """Return the value of one of the labels that identify an event's stream; None if no event has the label."""
-        if name == SOURCE_NAME_LABEL:
-            return self._source_label()
-        if name == _SERVICE_NAME_LABEL:
-            pushed = [
-                fill_query_template("NULLIF(@pushed, '')", 0, pushed=self._text_at((*_PUSHED_LABELS_PATH, key)))
-                for key in self._pushed_service_name_keys
-            ]
-            return _first_non_null([*pushed, text_literal(self.source_name)]) if pushed else self._source_label()
-        if name == _LEVEL_LABEL:
-            return self._level_label()
-        if name == _DETECTED_LEVEL_LABEL:
-            level = self._level_label()
-            if level is None:
-                return LabelValue(text_literal(_UNKNOWN_LEVEL), _UNKNOWN_LEVEL)
-            return LabelValue(
-                fill_query_template("IFNULL(@level, @unknown)", 0, level=level.text_expression, unknown=_UNKNOWN_LEVEL)
-            )
-        return _first_non_null([self._text_at(path) for path in self._paths_for_label_name(_PUSHED_LABELS_PATH, name)])
+        return _first_non_empty(self._stream_label_values(name))
 
     def label_value(self, name: str, state: PipelineState, offset: int) -> LabelValue | None:
         """Return the value of a label for a filter or a group after the stages in `state`; None if no event has it."""
         if state.is_label_removed(name):
             return None
-        stream_label = self.stream_label_value(name)
-        if stream_label is not None and stream_label.constant_text is not None:
-            return stream_label
-        values = [*([] if stream_label is None else [stream_label.text_expression]), *self._fields_for_label_name(name)]
+        values = self._stream_label_values(name)
+        if values and isinstance(values[-1], exp.Literal):
+            return _first_non_empty(values)
+        values += self._fields_for_label_name(name)
         if state.has_parsers:
             if name.endswith("_extracted") and not values:
                 raise QueryUnsupported(
@@ -230,19 +212,29 @@ class EventLabels:
                     span=self.sub_query_info.query_text_span(offset),
                 )
             values += state.parsed_values(name, self.message_column())
-        return _first_non_null(values)
+        return _first_non_empty(values)
 
-    def _source_label(self) -> LabelValue:
-        return LabelValue(text_literal(self.source_name), self.source_name)
+    def _stream_label_values(self, name: str) -> list[exp.Expr]:
+        """Return expressions for the values of a stream's label, of which the first that is not empty counts.
+
+        If the last one is a literal, every event has the label.
+        """
+        if name == SOURCE_NAME_LABEL:
+            return [text_literal(self.source_name)]
+        if name == _SERVICE_NAME_LABEL:
+            pushed = [self._text_at((*_PUSHED_LABELS_PATH, key)) for key in self._pushed_service_name_keys]
+            return [*pushed, text_literal(self.source_name)]
+        if name == _LEVEL_LABEL:
+            return self._level_values()
+        if name == _DETECTED_LEVEL_LABEL:
+            return [*self._level_values(), text_literal(_UNKNOWN_LEVEL)]
+        return [self._text_at(path) for path in self._paths_for_label_name(_PUSHED_LABELS_PATH, name)]
 
     def _level_paths(self) -> list[KeyPath]:
         return [path for path in _LEVEL_PATHS if path[-1] in self._child_keys_at(path[:-1])]
 
-    def _level_label(self) -> LabelValue | None:
-        found = _first_non_null([self._text_at(path) for path in self._level_paths()])
-        return (
-            None if found is None else LabelValue(fill_query_template("LOWER(@level)", 0, level=found.text_expression))
-        )
+    def _level_values(self) -> list[exp.Expr]:
+        return [fill_query_template("LOWER(@level)", 0, level=self._text_at(path)) for path in self._level_paths()]
 
     def _paths_for_label_name(self, root: KeyPath, name: str) -> list[KeyPath]:
         """Return the seen paths below `root` whose keys, joined with underscores, give the label's name."""
@@ -287,13 +279,18 @@ class EventLabels:
         return internal_call("attribute", node)
 
 
-def _first_non_null(values: list[exp.Expr]) -> LabelValue | None:
-    """Return an expression for the first value that is not NULL; return None if `values` is empty."""
+def _first_non_empty(values: Sequence[exp.Expr]) -> LabelValue | None:
+    """Return an expression for the first value that is neither NULL nor empty; return None if `values` is empty.
+
+    A missing label equals the empty text. So if all values are NULL or empty, it does not matter which is returned.
+    """
     if not values:
         return None
-    found = values[0]
-    for value in values[1:]:
-        found = fill_query_template("COALESCE(@first, @second)", 0, first=found, second=value)
+    *earlier, found = values
+    if not earlier and isinstance(found, exp.Literal):
+        return LabelValue(found, found.name)
+    for value in reversed(earlier):
+        found = fill_query_template("COALESCE(NULLIF(@value, ''), @next)", 0, value=value, next=found)
     return LabelValue(found)
 
 
@@ -448,14 +445,16 @@ class EntryLabels(msgspec.Struct, frozen=True):
 
 def read_entry_labels(source: str, metadata: object, line: str, state: PipelineState) -> EntryLabels:
     """Return the labels of an entry, except those that the query removes. `metadata` is the decoded metadata."""
-    values = list(_scalar_texts(_unwrap_record(metadata), ("metadata",), _unwrap_record))
+    # If several fields have the same label name, the first in this order counts, as in `_paths_for_label_name`.
+    values = sorted(_scalar_texts(_unwrap_record(metadata), ("metadata",), _unwrap_record))
     stream = _stream_labels(source, values)
     fields = _field_labels(values, stream)
     parsed: LabelTexts = {}
     for parser in state.parsers:
         for name, value in _parse_line(parser, line):
-            if name not in stream and name not in fields and len(parsed) < MAX_FIELDS_PER_ENTRY:
-                parsed.setdefault(name, value)
+            is_label = name in stream or name in fields or parsed.get(name)
+            if not is_label and (name in parsed or len(parsed) < MAX_FIELDS_PER_ENTRY):
+                parsed[name] = value
     return EntryLabels(
         *(
             {name: text for name, text in one.items() if not state.is_label_removed(name)}

@@ -16,7 +16,7 @@ from cordwood.ingest.accept import Intake
 from cordwood.logql.compile import check_logql_patterns, compile_logql
 from cordwood.logql.labels import label_name_of_column
 from cordwood.logql.syntax import LogqlRequest, ResultKind
-from cordwood.model.datatype import Cell, Row
+from cordwood.model.datatype import Cell, Row, Rows
 from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.redaction import RedactionConfig, RedactionRules
 from cordwood.sql.bind import bind_parameters
@@ -47,13 +47,16 @@ class LogqlEngine:
     engine: Engine
     program: EndpointProgram
 
-    def rows(self, request: LogqlRequest, redaction: RedactionPolicy | None = None) -> tuple[list[str], list[Row]]:
+    def answer(self, request: LogqlRequest, redaction: RedactionPolicy | None = None) -> Rows:
         check_logql_patterns(request.json_text, self.engine.regex_error)
         statement = compile_logql(
             self.program, request.json_text, self.engine.compile_target, self.engine.shapes_by_stream(), redaction
         )
         question = bind_parameters(statement, {}, NOW_US, self.engine.regex_error)
-        rows = self.engine.answer(question, AnswerLimits(max_rows=1000, timeout_seconds=30), Unstoppable())
+        return self.engine.answer(question, AnswerLimits(max_rows=1000, timeout_seconds=30), Unstoppable())
+
+    def rows(self, request: LogqlRequest, redaction: RedactionPolicy | None = None) -> tuple[list[str], list[Row]]:
+        rows = self.answer(request, redaction)
         decoded_rows = [tuple(map(_decode_cell, row)) for batch in rows.batches for row in batch]
         return [column.name for column in rows.columns], decoded_rows
 

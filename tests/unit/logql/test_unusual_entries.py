@@ -1,12 +1,16 @@
 """Entries with empty, missing or unusual values: the conditions of a query and the labels of its answer agree."""
 
+import json
 import math
 from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
 
+from cordwood.logql.labels import final_pipeline_state
+from cordwood.logql.parse import parse_log_query
 from cordwood.logql.syntax import LogqlRequest, ResultKind
+from cordwood.web.loki_answers import encode_streams
 from tests.spec_runner.world import ENGINES
 from tests.unit.logql.conftest import LogqlEngine, open_logql_engine
 from tests.unit.logql.entries import END_US, SECOND_US, START_US
@@ -16,6 +20,11 @@ _EVENTS: Final[dict[str, tuple[str | None, dict[str, Any]]]] = {
     "nan": ("a number", {"n": "NaN"}),
     "three": ("a number", {"n": "3"}),
     "seven": ("a number", {"n": "7"}),
+    "empty level": ("levels", {"level": "", "severity": "ERROR"}),
+    "no level": ("levels", {"level": ""}),
+    "empty label": ("labels", {"labels": {"host": ""}, "structured_metadata": {"tid": ""}, "tid": "T", "host": "h"}),
+    "two keys": ("labels", {"user_id": "third", "user-id": "second", "user": {"id": "first"}}),
+    "empty member": ('{"a_b": "", "a": {"b": "x"}, "c": "", "list": []}', {"a_b": ""}),
 }
 _ENDPOINT_SQL: Final = """
 with odd_logs as (select t.id, t.timestamp, t.event_message, t.metadata from `odd` as t) select * from odd_logs
@@ -38,11 +47,49 @@ def odd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     opened.engine.close()
 
 
+def log_request(query: str) -> LogqlRequest:
+    return LogqlRequest(ResultKind.ENTRIES, (query,), START_US, END_US, is_oldest_first=True)
+
+
 def names_found(odd: LogqlEngine, query: str) -> set[str]:
     """Return the names of the events that a log query finds."""
-    columns, rows = odd.rows(LogqlRequest(ResultKind.ENTRIES, (query,), START_US, END_US))
+    columns, rows = odd.rows(log_request(query))
     metadata = [row[columns.index("metadata")] for row in rows]
     return {(one[0] if isinstance(one, list) else one)["name"] for one in metadata}  # type: ignore[index, call-overload]
+
+
+def labels_in_answer(odd: LogqlEngine, query: str) -> dict[str, dict[str, str]]:
+    """Return the labels of each entry that a log query finds, as the answer has them, by the name of the event."""
+    state = final_pipeline_state(parse_log_query(query))
+    body = b"".join(encode_streams(odd.answer(log_request(query)), state, is_categorized=False))
+    return {stream["stream"]["name"]: stream["stream"] for stream in json.loads(body)["data"]["result"]}
+
+
+@pytest.mark.parametrize(
+    ("stages", "label", "name", "value"),
+    [
+        ("", "level", "empty level", "error"),
+        ("", "tid", "empty label", "T"),
+        ("", "host", "empty label", "h"),
+        ("", "user_id", "two keys", "first"),
+        ("| json", "a_b", "empty member", "x"),
+        ('| json y="c", z="a"', "z", "empty member", '{"b":"x"}'),
+    ],
+)
+def test_filters_and_answers_skip_empty_values_of_a_label(
+    odd: LogqlEngine, stages: str, label: str, name: str, value: str
+) -> None:
+    query = f"{{}} {stages} | {label}={json.dumps(value)}"
+    assert names_found(odd, query) == {name}
+    assert labels_in_answer(odd, f"{{}} {stages}")[name][label] == value
+    assert (((label, value),), {0: 1.0}) in odd.samples(f"sum by ({label}) (count_over_time({query} [1h]))").items()
+
+
+def test_an_empty_value_equals_a_missing_label(odd: LogqlEngine) -> None:
+    assert names_found(odd, '{level="error"}') == {"empty level"}
+    assert names_found(odd, '{detected_level!="unknown"}') == {"empty level"}
+    assert "empty member" in names_found(odd, '{} | json y="c" | y=""')
+    assert ("level", "unknown") not in labels_in_answer(odd, "{}")["no level"].items()
 
 
 def test_nan_in_a_field_is_neither_greater_than_a_number_nor_the_maximum(odd: LogqlEngine) -> None:
