@@ -4,8 +4,8 @@ An event's labels are the name of its sub-query or stream (`source_name`, `servi
 that Loki's senders push. All other fields of the event are what Loki calls structured metadata: queries can use them in
 filters and groups.
 
-Queries filter and group by the SQL expressions. For the entries of an answer, `read_entry_labels` computes the same
-names and values in Python, from the entry's metadata and line.
+Queries filter and group by the SQL expressions. For the entries of an answer, `read_entry` computes the same names
+and values in Python, from the entry's metadata and line.
 """
 
 import re
@@ -20,6 +20,7 @@ from cordwood.bounded_cache import memoize_short_texts
 from cordwood.errors import QueryUnsupported
 from cordwood.logql.syntax import (
     LabelExtraction,
+    LabelOrLineStage,
     LabelSelection,
     LineFormat,
     NumberKind,
@@ -48,30 +49,39 @@ _PRECEDING_PAIRS_PATTERN: Final = r'^\s*(?:[^\s="]+(?:=(?:"(?:[^"\\]|\\.)*"|[^\s
 
 
 class PipelineState(msgspec.Struct):
-    """The translated stages of a pipeline that affect labels or lines: parsers, `drop`, `keep` and `line_format`."""
+    """The stages of a pipeline that affect labels or lines, in their order: parsers, `drop`, `keep`, `line_format`.
 
-    parsers: tuple[ParserStage, ...] = ()
-    label_selections: tuple[LabelSelection, ...] = ()
-    line_formats: tuple[LineFormat, ...] = ()
+    A stage affects only what comes from the stages before it. So a parser extracts a label again that `drop` removed,
+    and `line_format` reads labels that are removed after it.
+    """
+
+    stages: tuple[LabelOrLineStage, ...] = ()
 
     @property
-    def has_parsers(self) -> bool:
-        return bool(self.parsers)
+    def has_line_format(self) -> bool:
+        return any(isinstance(stage, LineFormat) for stage in self.stages)
 
-    def is_label_removed(self, name: str) -> bool:
-        return any((name in removal.labels) != removal.keeps_listed for removal in self.label_selections)
+    def with_stage(self, stage: LabelOrLineStage) -> "PipelineState":
+        return PipelineState((*self.stages, stage))
 
-    def parsed_values(self, name: str, line: exp.Expr) -> list[exp.Expr]:
-        """Return SQL expressions for the values that the parsers extract as the label `name`."""
-        return [value for parser in self.parsers for value in _extracted_values(parser, name, line)]
+    def is_event_label_removed(self, name: str) -> bool:
+        """Return whether `drop` or `keep` removes the label `name` that an event has before the first stage."""
+        return any(isinstance(stage, LabelSelection) and stage.removes_label(name) for stage in self.stages)
+
+    def parsers_of_label(self, name: str) -> list[ParserStage]:
+        """Return the parsers whose label `name` is not removed by a later stage."""
+        found: list[ParserStage] = []
+        for stage in self.stages:
+            if isinstance(stage, ParserStage):
+                found.append(stage)
+            elif isinstance(stage, LabelSelection) and stage.removes_label(name):
+                found = []
+        return found
 
 
 def final_pipeline_state(pipeline: Pipeline) -> PipelineState:
     """Return the PipelineState after the last stage of a pipeline."""
-    parsers = tuple(stage for stage in pipeline.stages if isinstance(stage, ParserStage))
-    removals = tuple(stage for stage in pipeline.stages if isinstance(stage, LabelSelection))
-    formats = tuple(stage for stage in pipeline.stages if isinstance(stage, LineFormat))
-    return PipelineState(parsers, removals, formats)
+    return PipelineState(tuple(stage for stage in pipeline.stages if isinstance(stage, LabelOrLineStage)))
 
 
 def _extracted_values(parser: ParserStage, name: str, line: exp.Expr) -> Iterator[exp.Expr]:
@@ -198,20 +208,21 @@ class EventLabels:
 
     def label_value(self, name: str, state: PipelineState, offset: int) -> LabelValue | None:
         """Return the value of a label for a filter or a group after the stages in `state`; None if no event has it."""
-        if state.is_label_removed(name):
-            return None
-        values = self._stream_label_values(name)
+        values = [] if state.is_event_label_removed(name) else self._stream_label_values(name)
         if values and isinstance(values[-1], exp.Literal):
             return _first_non_empty(values)
-        values += self._fields_for_label_name(name)
-        if state.has_parsers:
+        if not state.is_event_label_removed(name):
+            values += self._fields_for_label_name(name)
+        parsers = state.parsers_of_label(name)
+        if parsers:
             if name.endswith("_extracted") and not values:
                 raise QueryUnsupported(
                     "Labels with the suffix _extracted are not supported.",
                     hint='Extract the field under another name, as in | json other="level".',
                     span=self.sub_query_info.query_text_span(offset),
                 )
-            values += state.parsed_values(name, self.message_column())
+            line = self.message_column()
+            values += [value for parser in parsers for value in _extracted_values(parser, name, line)]
         return _first_non_empty(values)
 
     def _stream_label_values(self, name: str) -> list[exp.Expr]:
@@ -442,32 +453,36 @@ class EntryLabels(msgspec.Struct, frozen=True):
     def all_labels(self) -> LabelTexts:
         return {**self.parsed_labels, **self.field_labels, **self.stream_labels}
 
+    def add_parsed_labels(self, found: Iterable[tuple[str, str]]) -> None:
+        """Add the labels that a parser extracts; a label that the entry has already keeps its value."""
+        parsed = self.parsed_labels
+        for name, value in found:
+            is_label = name in self.stream_labels or name in self.field_labels or parsed.get(name)
+            if not is_label and (name in parsed or len(parsed) < MAX_FIELDS_PER_ENTRY):
+                parsed[name] = value
 
-def read_entry_labels(source: str, metadata: object, line: str, state: PipelineState) -> EntryLabels:
-    """Return the labels of an entry, except those that the query removes. `metadata` is the decoded metadata."""
+    def after_selection(self, selection: LabelSelection) -> "EntryLabels":
+        """Return the labels that `drop` or `keep` does not remove."""
+        groups = (self.stream_labels, self.field_labels, self.parsed_labels)
+        kept = [{name: text for name, text in one.items() if not selection.removes_label(name)} for one in groups]
+        return EntryLabels(*kept)
+
+
+def read_entry(source: str, metadata: object, line: str, state: PipelineState) -> tuple[EntryLabels, str]:
+    """Return the labels and the line of an entry after the stages of a query. `metadata` is the decoded metadata."""
     # If several fields have the same label name, the first in this order counts, as in `_paths_for_label_name`.
     values = sorted(_scalar_texts(_unwrap_record(metadata), ("metadata",), _unwrap_record))
     stream = _stream_labels(source, values)
-    fields = _field_labels(values, stream)
-    parsed: LabelTexts = {}
-    for parser in state.parsers:
-        for name, value in _parse_line(parser, line):
-            is_label = name in stream or name in fields or parsed.get(name)
-            if not is_label and (name in parsed or len(parsed) < MAX_FIELDS_PER_ENTRY):
-                parsed[name] = value
-    return EntryLabels(
-        *(
-            {name: text for name, text in one.items() if not state.is_label_removed(name)}
-            for one in (stream, fields, parsed)
-        )
-    )
-
-
-def format_line(line: str, labels: LabelTexts, state: PipelineState) -> str:
-    """Return the line after the stages `line_format` of a query; without such a stage, the line is unchanged."""
-    for line_format in state.line_formats:
-        line = "".join(_fill_template_part(part, line, labels) for part in line_format.template_parts)
-    return line
+    labels = EntryLabels(stream, _field_labels(values, stream), {})
+    for stage in state.stages:
+        if isinstance(stage, ParserStage):
+            labels.add_parsed_labels(_parse_line(stage, line))
+        elif isinstance(stage, LabelSelection):
+            labels = labels.after_selection(stage)
+        else:
+            all_labels = labels.all_labels()
+            line = "".join(_fill_template_part(part, line, all_labels) for part in stage.template_parts)
+    return labels, line
 
 
 def _fill_template_part(part: str | TemplatePlaceholder, line: str, labels: LabelTexts) -> str:

@@ -34,9 +34,7 @@ from cordwood.logql.syntax import (
     ComparisonOperator,
     LabelFilter,
     LabelMatch,
-    LabelSelection,
     LineFilter,
-    LineFormat,
     LogqlRequest,
     MatchConjunction,
     MatchDisjunction,
@@ -343,7 +341,7 @@ class PipelineTranslator(msgspec.Struct):
         )
 
     def _apply_stage(self, stage: Stage) -> ConditionOrConstant:
-        if self.pipeline_state.line_formats and isinstance(stage, LineFilter | ParserStage):
+        if self.pipeline_state.has_line_format and isinstance(stage, LineFilter | ParserStage):
             raise QueryUnsupported(
                 "A line that line_format has made can be neither searched nor parsed.",
                 hint="Put this stage before line_format.",
@@ -354,18 +352,7 @@ class PipelineTranslator(msgspec.Struct):
                 return self._line_filter_condition(stage)
             case LabelFilter(match):
                 return self._label_match_condition(match)
-            case ParserStage():
-                self.pipeline_state = msgspec.structs.replace(
-                    self.pipeline_state, parsers=(*self.pipeline_state.parsers, stage)
-                )
-            case LineFormat():
-                self.pipeline_state = msgspec.structs.replace(
-                    self.pipeline_state, line_formats=(*self.pipeline_state.line_formats, stage)
-                )
-            case LabelSelection():
-                self.pipeline_state = msgspec.structs.replace(
-                    self.pipeline_state, label_selections=(*self.pipeline_state.label_selections, stage)
-                )
+        self.pipeline_state = self.pipeline_state.with_stage(stage)
         return True
 
     def _line_filter_condition(self, stage: LineFilter) -> ConditionOrConstant:

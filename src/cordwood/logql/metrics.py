@@ -345,7 +345,8 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         if groups.has_only_listed_labels:
             return groups.listed_labels
         names = {name for branch in branches for name in branch.labels.stream_label_names()}
-        names = {name for name in names if not all(branch.pipeline_state.is_label_removed(name) for branch in branches)}
+        # All branches have the stages of the same pipeline.
+        names = {name for name in names if not branches[0].pipeline_state.is_event_label_removed(name)}
         found = tuple(sorted((names - groups.excluded_labels) | set(groups.listed_labels)))
         if len(found) > MAX_LABELS_PER_SERIES:
             raise self._unsupported_error(
@@ -377,7 +378,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
                 return fill_query_template("CAST(NULL AS FLOAT64)")
             return as_number(value.text_expression, node.unwrap_stage.number_kind, node.unwrap_stage.text_offset)
         if node.function_name.startswith("bytes_"):
-            if branch.pipeline_state.line_formats:
+            if branch.pipeline_state.has_line_format:
                 raise self._unsupported_error(
                     "The bytes of a line that line_format has made cannot be counted.", node.text_offset
                 )

@@ -116,6 +116,9 @@ class LabelSelection(msgspec.Struct, frozen=True):
     keeps_listed: bool = False
     text_offset: int = 0
 
+    def removes_label(self, name: str) -> bool:
+        return (name in self.labels) != self.keeps_listed
+
 
 class TemplatePlaceholder(msgspec.Struct, frozen=True):
     """A placeholder in a template: the value of the label `label_name`, or the line if `label_name` is None."""
@@ -130,7 +133,9 @@ class LineFormat(msgspec.Struct, frozen=True):
     text_offset: int = 0
 
 
-Stage = LineFilter | ParserStage | LabelFilter | LabelSelection | LineFormat
+# A stage that affects labels or lines, and one of any kind.
+LabelOrLineStage = ParserStage | LabelSelection | LineFormat
+Stage = LineFilter | LabelFilter | LabelOrLineStage
 
 
 class Pipeline(msgspec.Struct, frozen=True):

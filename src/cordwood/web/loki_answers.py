@@ -14,11 +14,10 @@ from cordwood.logql.labels import (
     MAX_FIELDS_PER_ENTRY,
     EntryLabels,
     PipelineState,
-    format_line,
     json_label_paths,
     label_name_of_column,
     parse_fields,
-    read_entry_labels,
+    read_entry,
 )
 from cordwood.logql.lexer import read_duration_seconds, read_size_bytes
 from cordwood.logql.syntax import ParserKind, SampleSteps, max_series_count
@@ -51,9 +50,7 @@ def _read_entries(rows: Rows, state: PipelineState) -> Iterator[LogEntry]:
         for source, time_us, message, metadata in batch:
             line = _text_of_cell(message)
             encoded = _raw_json(metadata)
-            labels = read_entry_labels(str(source), msgspec.json.decode(encoded) if encoded else None, line, state)
-            if state.line_formats:
-                line = format_line(line, labels.all_labels(), state)
+            labels, line = read_entry(str(source), msgspec.json.decode(encoded) if encoded else None, line, state)
             size += len(line) + len(encoded)
             if size > MAX_ENTRIES_BYTES:
                 raise AnswerTooLarge(

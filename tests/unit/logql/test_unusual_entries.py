@@ -25,6 +25,7 @@ _EVENTS: Final[dict[str, tuple[str | None, dict[str, Any]]]] = {
     "empty label": ("labels", {"labels": {"host": ""}, "structured_metadata": {"tid": ""}, "tid": "T", "host": "h"}),
     "two keys": ("labels", {"user_id": "third", "user-id": "second", "user": {"id": "first"}}),
     "empty member": ('{"a_b": "", "a": {"b": "x"}, "c": "", "list": []}', {"a_b": ""}),
+    "request": ('{"msg": "hello", "path": "/pay", "level": "warn", "n": 1}', {"path": "/meta", "level": "info"}),
 }
 _ENDPOINT_SQL: Final = """
 with odd_logs as (select t.id, t.timestamp, t.event_message, t.metadata from `odd` as t) select * from odd_logs
@@ -58,11 +59,16 @@ def names_found(odd: LogqlEngine, query: str) -> set[str]:
     return {(one[0] if isinstance(one, list) else one)["name"] for one in metadata}  # type: ignore[index, call-overload]
 
 
-def labels_in_answer(odd: LogqlEngine, query: str) -> dict[str, dict[str, str]]:
-    """Return the labels of each entry that a log query finds, as the answer has them, by the name of the event."""
+def streams_in_answer(odd: LogqlEngine, query: str) -> list[dict[str, Any]]:
     state = final_pipeline_state(parse_log_query(query))
     body = b"".join(encode_streams(odd.answer(log_request(query)), state, is_categorized=False))
-    return {stream["stream"]["name"]: stream["stream"] for stream in json.loads(body)["data"]["result"]}
+    streams: list[dict[str, Any]] = json.loads(body)["data"]["result"]
+    return streams
+
+
+def labels_in_answer(odd: LogqlEngine, query: str) -> dict[str, dict[str, str]]:
+    """Return the labels of each entry that a log query finds, as the answer has them, by the name of the event."""
+    return {stream["stream"]["name"]: stream["stream"] for stream in streams_in_answer(odd, query)}
 
 
 @pytest.mark.parametrize(
@@ -87,7 +93,7 @@ def test_filters_and_answers_skip_empty_values_of_a_label(
 
 def test_an_empty_value_equals_a_missing_label(odd: LogqlEngine) -> None:
     assert names_found(odd, '{level="error"}') == {"empty level"}
-    assert names_found(odd, '{detected_level!="unknown"}') == {"empty level"}
+    assert names_found(odd, '{detected_level="error"}') == {"empty level"}
     assert "empty member" in names_found(odd, '{} | json y="c" | y=""')
     assert ("level", "unknown") not in labels_in_answer(odd, "{}")["no level"].items()
 
@@ -99,3 +105,41 @@ def test_nan_in_a_field_is_neither_greater_than_a_number_nor_the_maximum(odd: Lo
     assert odd.sample("max_over_time({} | unwrap n [1h]) by ()") == 7
     assert odd.sample("min_over_time({} | unwrap n [1h]) by ()") == 3
     assert math.isnan(odd.sample('max_over_time({} | name="nan" | unwrap n [1h]) by ()'))
+
+
+@pytest.mark.parametrize(
+    ("stages", "line", "labels"),
+    [
+        ('json | line_format "{{.msg}}" | drop msg', "hello", {"level": "info", "path": "/meta", "n": "1"}),
+        ('json | line_format "{{.msg}}" | keep level', "hello", {"level": "info"}),
+        (
+            'drop path, level | json | line_format "{{.path}} {{.level}}"',
+            "/pay warn",
+            {"path": "/pay", "level": "warn"},
+        ),
+        ('json | drop path | line_format "<{{.path}}>"', "<>", {"msg": "hello", "level": "info"}),
+        ('keep name | json | keep path | line_format "{{.path}}"', "/pay", {"path": "/pay"}),
+        ('json | line_format "{{.msg}}" | line_format "{{.msg}}, {{__line__}}" | drop msg', "hello, hello", {"n": "1"}),
+        ("json | drop path | json", None, {"path": "/pay", "level": "info"}),
+        ("json | keep name | json n | line_format `{{.n}}{{.msg}}`", "1", {"n": "1", "name": "request"}),
+    ],
+)
+def test_a_stage_affects_only_what_comes_from_the_stages_before_it(
+    odd: LogqlEngine, stages: str, line: str | None, labels: dict[str, str]
+) -> None:
+    (stream,) = streams_in_answer(odd, f'{{}} | name="request" | {stages}')
+    assert stream["values"][0][1] == (line or _EVENTS["request"][0])
+    assert labels.items() <= stream["stream"].items()
+    for label in ("path", "level", "msg", "n"):
+        query = f'{{}} | name="request" | {stages} | {label}="{stream["stream"].get(label, "")}"'
+        assert len(odd.lines(query)) == 1, query
+
+
+def test_a_parser_after_drop_or_keep_extracts_labels_again(odd: LogqlEngine) -> None:
+    assert names_found(odd, '{} | drop path | json | path="/pay"') == {"request"}
+    assert names_found(odd, '{} | json | drop path | path="/pay"') == set()
+    assert names_found(odd, "{} | keep job | json | n=1") == {"request"}
+    counted = 'sum by (level) (count_over_time({} | name="request" | drop level | json [1h]))'
+    assert odd.samples(counted) == {(("level", "warn"),): {0: 1.0}}
+    by_stream = odd.samples('count_over_time({} | name="request" | drop level | json [1h])')
+    assert list(by_stream) == [(("service_name", "odd_logs"), ("source_name", "odd_logs"))]
