@@ -17,7 +17,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.bounded_cache import memoize_short_texts
-from cordwood.errors import QueryUnsupported
+from cordwood.errors import AnswerTooLarge, QueryUnsupported
 from cordwood.logql.syntax import (
     LabelExtraction,
     LabelOrLineStage,
@@ -468,7 +468,25 @@ class EntryLabels(msgspec.Struct, frozen=True):
         return EntryLabels(*kept)
 
 
-def read_entry(source: str, metadata: object, line: str, state: PipelineState) -> tuple[EntryLabels, str]:
+class FormatBudget(msgspec.Struct):
+    """The number of characters that the stages `line_format` may still write for an answer.
+
+    A template may repeat the line. So without this limit, a query of 30 stages could write billions of characters.
+    """
+
+    remaining_characters: int
+
+    def spend(self, characters: int) -> None:
+        self.remaining_characters -= characters
+        if self.remaining_characters < 0:
+            raise AnswerTooLarge(
+                "The stages line_format write too much text.", hint="Send a smaller limit, or shorten the templates."
+            )
+
+
+def read_entry(
+    source: str, metadata: object, line: str, state: PipelineState, budget: FormatBudget
+) -> tuple[EntryLabels, str]:
     """Return the labels and the line of an entry after the stages of a query. `metadata` is the decoded metadata."""
     # If several fields have the same label name, the first in this order counts, as in `_paths_for_label_name`.
     values = sorted(_scalar_texts(_unwrap_record(metadata), ("metadata",), _unwrap_record))
@@ -481,7 +499,9 @@ def read_entry(source: str, metadata: object, line: str, state: PipelineState) -
             labels = labels.after_selection(stage)
         else:
             all_labels = labels.all_labels()
-            line = "".join(_fill_template_part(part, line, all_labels) for part in stage.template_parts)
+            texts = [_fill_template_part(part, line, all_labels) for part in stage.template_parts]
+            budget.spend(sum(map(len, texts)))
+            line = "".join(texts)
     return labels, line
 
 

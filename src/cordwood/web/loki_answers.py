@@ -13,6 +13,7 @@ from cordwood.errors import AnswerTooLarge, TooManyRows
 from cordwood.logql.labels import (
     MAX_FIELDS_PER_ENTRY,
     EntryLabels,
+    FormatBudget,
     PipelineState,
     json_label_paths,
     label_name_of_column,
@@ -23,7 +24,8 @@ from cordwood.logql.lexer import read_duration_seconds, read_size_bytes
 from cordwood.logql.syntax import ParserKind, SampleSteps, max_series_count
 from cordwood.model.datatype import Cell, Rows
 
-# The maximum size of the lines and metadata in an answer. All of them are in memory until the answer is encoded.
+# The maximum size of the lines and metadata in an answer, and of the lines that `line_format` writes in all its stages.
+# The lines and metadata are in memory until the answer is encoded.
 MAX_ENTRIES_BYTES: Final = 16 * 2**20
 _MICROSECONDS_PER_SECOND: Final = 1_000_000
 _MICROSECONDS_TO_NANOSECONDS_SUFFIX: Final = "000"
@@ -46,11 +48,13 @@ class LogEntry(msgspec.Struct, frozen=True):
 def _read_entries(rows: Rows, state: PipelineState) -> Iterator[LogEntry]:
     """Yield the log entries in the rows; raise AnswerTooLarge if they take more than `MAX_ENTRIES_BYTES`."""
     size = 0
+    budget = FormatBudget(MAX_ENTRIES_BYTES)
     for batch in rows.batches:
         for source, time_us, message, metadata in batch:
             line = _text_of_cell(message)
             encoded = _raw_json(metadata)
-            labels, line = read_entry(str(source), msgspec.json.decode(encoded) if encoded else None, line, state)
+            decoded = msgspec.json.decode(encoded) if encoded else None
+            labels, line = read_entry(str(source), decoded, line, state, budget)
             size += len(line) + len(encoded)
             if size > MAX_ENTRIES_BYTES:
                 raise AnswerTooLarge(

@@ -3,6 +3,7 @@
 from cordwood.logql.labels import (
     MAX_LABELS_PER_SERIES,
     EventLabels,
+    FormatBudget,
     PipelineState,
     choose_label_names,
     label_column_name,
@@ -53,7 +54,8 @@ def test_a_label_reads_an_unlisted_field_if_the_list_is_incomplete() -> None:
 
 def test_labels_of_streams_are_the_same_in_queries_and_answers() -> None:
     metadata = [{"a": [{"b": 1}], "labels": [{"app": "x", "job": "y"}], "level": "WARN", "list": [1, 2], "none": None}]
-    entry, _ = read_entry("edge_logs", metadata, "k=v", PipelineState((ParserStage(ParserKind.LOGFMT),)))
+    state = PipelineState((ParserStage(ParserKind.LOGFMT),))
+    entry, _ = read_entry("edge_logs", metadata, "k=v", state, FormatBudget(0))
     assert labels_of_events(LISTED_KEYS).stream_label_names() == sorted(entry.stream_labels)
     assert entry.stream_labels == {
         "app": "x",
