@@ -138,23 +138,15 @@ def _paths_for_label(name: str) -> Iterator[tuple[str, ...]]:
 
 
 def _logfmt_value(key: str, line: exp.Expr, *, is_exact: bool) -> exp.Expr:
-    """Return an expression for the value of a key in a logfmt line; quotes around the value are removed.
+    """Return an expression for the first value of a key in a logfmt line that is not empty.
 
     Unless `is_exact`, `key` is a label's name, in which an underscore may replace any character that label names cannot
     have.
     """
-    pattern = re.escape(key) if is_exact else key.replace("_", r'[^A-Za-z0-9\s="]')
-    before = f"{_PRECEDING_PAIRS_PATTERN}{pattern}"
-    quoted = fill_query_template(
-        "REPLACE(REGEXP_EXTRACT(@line, @pattern), @escaped, @quote)",
-        0,
-        line=line,
-        pattern=f'{before}="((?:[^"\\\\]|\\\\.)*)"',
-        escaped='\\"',
-        quote='"',
-    )
-    plain = fill_query_template("REGEXP_EXTRACT(@line, @pattern)", 0, line=line, pattern=rf'{before}=([^\s"]*)')
-    return fill_query_template("COALESCE(@quoted, @plain)", 0, quoted=quoted, plain=plain)
+    key_pattern = re.escape(key) if is_exact else key.replace("_", r'[^A-Za-z0-9\s="]')
+    pattern = rf'{_PRECEDING_PAIRS_PATTERN}{key_pattern}=("(?:[^"\\]|\\.)+"|[^\s"]+)'
+    written = fill_query_template("REGEXP_EXTRACT(@line, @pattern)", 0, line=line, pattern=pattern)
+    return internal_call("logfmt_text", written)
 
 
 _MAX_PATH_STEPS: Final = 8
@@ -438,7 +430,8 @@ def _label_names(sub_query: SubQuerySchema) -> Iterator[str]:
 _MAX_METADATA_STEPS: Final = 8
 MAX_FIELDS_PER_ENTRY: Final = 500
 
-_LOGFMT_PAIR_PATTERN: Final = re.compile(r'([^\s="]++)=(?:"((?:[^"\\]|\\.)*+)"|([^\s"]*+))')
+_LOGFMT_PAIR_PATTERN: Final = re.compile(r'([^\s="]++)=("(?:[^"\\]|\\.)*+"|[^\s"]*+)')
+_EMPTY_LOGFMT_VALUES: Final = ("", '""')
 
 LabelTexts = dict[str, str]
 
@@ -613,12 +606,31 @@ def _extracted_text(document: Any, extraction: LabelExtraction) -> str | None:
 
 
 def _parse_logfmt(parser: ParserStage, line: str) -> Iterator[tuple[str, str]]:
-    wanted = {str(extraction.path_steps[0]): extraction.label for extraction in parser.extractions}
+    """Yield the labels of a logfmt line. The first value of a label that is not empty counts, as in `_logfmt_value`."""
+    labels_by_key: dict[str, list[str]] = {}
+    for extraction in parser.extractions:
+        labels_by_key.setdefault(str(extraction.path_steps[0]), []).append(extraction.label)
+    found: set[str] = set()
     for match in _LOGFMT_PAIR_PATTERN.finditer(line):
-        name = wanted.get(match[1]) if parser.extractions else _label_name(match[1])
-        text = match[3] if match[2] is None else match[2].replace('\\"', '"')
-        if name is not None and text:
-            yield name, text
+        if match[2] in _EMPTY_LOGFMT_VALUES:
+            continue
+        for name in labels_by_key.get(match[1], ()) if parser.extractions else (_label_name(match[1]),):
+            text = _text_of_logfmt_value(match[2]) if name not in found else None
+            found.add(name)
+            if text:
+                yield name, text
+
+
+def _text_of_logfmt_value(written: str) -> str | None:
+    """Return a value without its quotes, with the escapes of JSON decoded; None if it has other escapes."""
+    if not written.startswith('"'):
+        return written
+    if "\\" not in written:
+        return written[1:-1]
+    try:
+        return msgspec.json.decode(written, type=str)
+    except msgspec.DecodeError:
+        return None
 
 
 def _text_of_scalar(value: object) -> str:

@@ -41,6 +41,9 @@ RESULT_TYPE_BY_INTERNAL_FUNCTION: Final[dict[str, Datatype]] = {
     # bytes of a size, such as 1.5KiB. Both return NULL for any other text.
     "duration_seconds": _FLOAT64,
     "size_bytes": _FLOAT64,
+    # The text of a value in a logfmt line. A value in quotes that has a backslash is decoded as JSON; the result is NULL
+    # if it is not a JSON string.
+    "logfmt_text": _STRING,
     # A float; NULL if it is infinite or NaN.
     "finite": _FLOAT64,
     # A float; NULL if it is NaN.

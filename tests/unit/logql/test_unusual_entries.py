@@ -26,6 +26,9 @@ _EVENTS: Final[dict[str, tuple[str | None, dict[str, Any]]]] = {
     "two keys": ("labels", {"user_id": "third", "user-id": "second", "user": {"id": "first"}}),
     "empty member": ('{"a_b": "", "a": {"b": "x"}, "c": "", "list": []}', {"a_b": ""}),
     "request": ('{"msg": "hello", "path": "/pay", "level": "warn", "n": 1}', {"path": "/meta", "level": "info"}),
+    "twice": ('k= k="" k=v k=w j=1 j="2"', {}),
+    "escapes": (r'msg="a\nb \"q\" \u00e9\ud83d\ude00" win="C:\\x" slash="\/\t" plain=C:\x ok="é ü"', {}),
+    "bad escapes": (r'win="C:\xyz" win=later lone="\ud800" also="a	b\n" ok=1', {}),
 }
 _ENDPOINT_SQL: Final = """
 with odd_logs as (select t.id, t.timestamp, t.event_message, t.metadata from `odd` as t) select * from odd_logs
@@ -80,15 +83,30 @@ def labels_in_answer(odd: LogqlEngine, query: str) -> dict[str, dict[str, str]]:
         ("", "user_id", "two keys", "first"),
         ("| json", "a_b", "empty member", "x"),
         ('| json y="c", z="a"', "z", "empty member", '{"b":"x"}'),
+        ("| logfmt", "k", "twice", "v"),
+        ("| logfmt", "j", "twice", "1"),
+        ("| logfmt", "msg", "escapes", 'a\nb "q" é\U0001f600'),
+        ("| logfmt", "win", "escapes", r"C:\x"),
+        ("| logfmt", "slash", "escapes", "/\t"),
+        ("| logfmt", "plain", "escapes", r"C:\x"),
+        ("| logfmt", "ok", "escapes", "é ü"),
+        ('| logfmt one="plain", two="plain"', "one", "escapes", r"C:\x"),
+        ('| logfmt one="plain", two="plain"', "two", "escapes", r"C:\x"),
     ],
 )
-def test_filters_and_answers_skip_empty_values_of_a_label(
+def test_filters_and_answers_agree_on_the_value_of_a_label(
     odd: LogqlEngine, stages: str, label: str, name: str, value: str
 ) -> None:
-    query = f"{{}} {stages} | {label}={json.dumps(value)}"
+    query = f"{{}} {stages} | {label}={json.dumps(value, ensure_ascii=False)}"
     assert names_found(odd, query) == {name}
     assert labels_in_answer(odd, f"{{}} {stages}")[name][label] == value
     assert (((label, value),), {0: 1.0}) in odd.samples(f"sum by ({label}) (count_over_time({query} [1h]))").items()
+
+
+@pytest.mark.parametrize("label", ["win", "lone", "also"])
+def test_a_logfmt_value_with_an_escape_that_json_does_not_have_is_no_label(odd: LogqlEngine, label: str) -> None:
+    assert label not in labels_in_answer(odd, "{} | logfmt")["bad escapes"]
+    assert "bad escapes" in names_found(odd, f'{{}} | logfmt | {label}="" | ok=1')
 
 
 def test_an_empty_value_equals_a_missing_label(odd: LogqlEngine) -> None:

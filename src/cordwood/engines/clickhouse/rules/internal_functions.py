@@ -64,6 +64,13 @@ def _translate_size_bytes(node: exp.Expr) -> exp.Expr:
     return fill_template(f"if(match(@a, '^(?:{BYTE_SIZE_PATTERN})$'), {number} * {factor}, NULL)", node.expressions[0])
 
 
+def _translate_logfmt_text(node: exp.Expr) -> exp.Expr:
+    decoded = "if(isValidJSON(@a), JSONExtractString(@a), NULL)"
+    unquoted = "substringUTF8(@a, 2, lengthUTF8(@a) - 2)"
+    template = f"multiIf(NOT startsWith(@a, '\"'), @a, position(@a, '\\\\') > 0, {decoded}, {unquoted})"
+    return fill_template(template, node.expressions[0])
+
+
 def _translate_finite_or_null(node: exp.Expr) -> exp.Expr:
     return fill_template("if(isFinite(@a), @a, NULL)", node.expressions[0])
 
@@ -99,6 +106,7 @@ _RULE_BY_NAME: Final[dict[str, LoweringRule]] = {
     "float_number": _rule_from_template("toFloat64OrNull({0})"),
     "duration_seconds": _translate_duration_seconds,
     "size_bytes": _translate_size_bytes,
+    "logfmt_text": _translate_logfmt_text,
     "finite": _translate_finite_or_null,
     "not_nan": lambda node: fill_template("if(isNaN(@a), NULL, @a)", node.expressions[0]),
     "ieee_add": _rule_from_template("({0} + {1})"),

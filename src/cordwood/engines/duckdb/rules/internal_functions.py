@@ -71,6 +71,12 @@ def _translate_size_bytes(node: exp.Expr) -> exp.Expr:
     )
 
 
+def _translate_logfmt_text(node: exp.Expr) -> exp.Expr:
+    decoded = "CASE WHEN json_valid(@a) THEN json_extract_string(@a, '$') END"
+    quoted = f"WHEN contains(@a, '\\') THEN {decoded} ELSE substring(@a, 2, length(@a) - 2)"
+    return fill_template(f"CASE WHEN NOT starts_with(@a, '\"') THEN @a {quoted} END", node.expressions[0])
+
+
 def _translate_float_text(node: exp.Expr) -> exp.Expr:
     """Print a float as ClickHouse does.
 
@@ -187,6 +193,7 @@ _RULE_BY_NAME: Final[dict[str, LoweringRule]] = {
     "float_number": _translate_float_number,
     "duration_seconds": _translate_duration_seconds,
     "size_bytes": _translate_size_bytes,
+    "logfmt_text": _translate_logfmt_text,
     "finite": _translate_finite_or_null,
     "not_nan": lambda node: fragment_node("nullif({0}, 'nan'::DOUBLE)", node.expressions[0]),
     "ieee_add": _rule_from_template("({0}::DOUBLE + {1}::DOUBLE)"),
