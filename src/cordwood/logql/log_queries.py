@@ -28,6 +28,7 @@ from cordwood.logql.labels import (
     null_text,
     source_name_of,
 )
+from cordwood.logql.regex_analysis import may_match_empty_text
 from cordwood.logql.syntax import (
     NEGATED_COMPARISONS,
     REGEX_COMPARISONS,
@@ -360,7 +361,7 @@ class PipelineTranslator(msgspec.Struct):
         if "" in stage.texts:
             return not stage.is_negated
         if stage.is_regex:
-            found = [_regexp_contains(line, f"(?s){pattern}", stage.text_offset) for pattern in stage.texts]
+            found = [_line_regex_condition(line, f"(?s){pattern}", stage.text_offset) for pattern in stage.texts]
         else:
             found = [
                 fill_query_template("STRPOS(@line, @text) > 0", stage.text_offset, line=line, text=text)
@@ -477,6 +478,18 @@ def _match_simple_regex(pattern: str, text: str) -> bool | None:
 
 def _regexp_contains(text: exp.Expr, pattern: str, offset: int) -> exp.Expr:
     return fill_query_template("REGEXP_CONTAINS(@text, @pattern)", offset, text=text, pattern=pattern)
+
+
+def _line_regex_condition(line: exp.Expr, pattern: str, offset: int) -> exp.Expr:
+    """Return the condition that a line matches a pattern anywhere; a missing line counts as the empty text.
+
+    If the empty text cannot match, the condition stays in the form for which engines can skip blocks by their index.
+    """
+    found = _regexp_contains(line, pattern, offset)
+    if not may_match_empty_text(pattern):
+        return found
+    missing = _regexp_contains(text_literal("", offset), pattern, offset)
+    return fill_query_template("IFNULL(@found, @missing)", offset, found=found, missing=missing)
 
 
 def _conjunction(left: ConditionOrConstant, right: ConditionOrConstant) -> ConditionOrConstant:

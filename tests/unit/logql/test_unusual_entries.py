@@ -7,9 +7,12 @@ from typing import Any, Final
 
 import pytest
 
-from cordwood.logql.labels import final_pipeline_state
+from cordwood.logql.labels import EventLabels, final_pipeline_state
+from cordwood.logql.log_queries import PipelineTranslator
 from cordwood.logql.parse import parse_log_query
 from cordwood.logql.syntax import LogqlRequest, ResultKind
+from cordwood.lql.columns import SubQueryInfo
+from cordwood.model.datatype import Kind
 from cordwood.web.loki_answers import encode_streams
 from tests.spec_runner.world import ENGINES
 from tests.unit.logql.conftest import LogqlEngine, open_logql_engine
@@ -29,6 +32,8 @@ _EVENTS: Final[dict[str, tuple[str | None, dict[str, Any]]]] = {
     "twice": ('k= k="" k=v k=w j=1 j="2"', {}),
     "escapes": (r'msg="a\nb \"q\" \u00e9\ud83d\ude00" win="C:\\x" slash="\/\t" plain=C:\x ok="é ü"', {}),
     "bad escapes": (r'win="C:\xyz" win=later lone="\ud800" also="a	b\n" ok=1', {}),
+    "null line": (None, {}),
+    "empty line": ("", {}),
 }
 _ENDPOINT_SQL: Final = """
 with odd_logs as (select t.id, t.timestamp, t.event_message, t.metadata from `odd` as t) select * from odd_logs
@@ -161,3 +166,25 @@ def test_a_parser_after_drop_or_keep_extracts_labels_again(odd: LogqlEngine) -> 
     assert odd.samples(counted) == {(("level", "warn"),): {0: 1.0}}
     by_stream = odd.samples('count_over_time({} | name="request" | drop level | json [1h])')
     assert list(by_stream) == [(("service_name", "odd_logs"), ("source_name", "odd_logs"))]
+
+
+@pytest.mark.parametrize(
+    "line_filter",
+    ['|~ ".*"', '|~ "^$"', '|~ "x?"', '|~ "a|(b|)"', '|~ "a" or "^$"', '!~ ".+"', '!~ "a"', '|= ""', '!= "a"'],
+)
+def test_a_missing_line_is_found_like_an_empty_one(odd: LogqlEngine, line_filter: str) -> None:
+    assert names_found(odd, f'{{}} {line_filter} | name=~"(null|empty) line"') == {"null line", "empty line"}
+
+
+@pytest.mark.parametrize("line_filter", ['|~ "a|b"', '|~ ".+"', '!~ ".*"', '!~ "^$"', '|= "a"', '!= ""'])
+def test_a_missing_line_is_left_out_like_an_empty_one(odd: LogqlEngine, line_filter: str) -> None:
+    assert names_found(odd, f'{{}} {line_filter} | name=~"(null|empty) line"') == set()
+
+
+@pytest.mark.parametrize("line_filter", ['|= "error"', '|~ "error"', '|~ "(?i)error|warn"', '|= "x" |~ "err.r"'])
+def test_a_filter_that_an_index_can_use_reads_the_column_of_the_lines_itself(line_filter: str) -> None:
+    info = SubQueryInfo("odd", {"event_message": Kind.STRING, "timestamp": Kind.TIMESTAMP}, lambda _: False, "")
+    conditions = PipelineTranslator(EventLabels(info)).translate_pipeline(parse_log_query(f"{{}} {line_filter}"))
+    assert conditions
+    texts = [condition.sql("bigquery") for condition in conditions]
+    assert all(text.startswith(("INSTR(event_message", "REGEXP_CONTAINS(event_message")) for text in texts), texts
