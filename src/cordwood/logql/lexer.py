@@ -40,6 +40,11 @@ class Token(msgspec.Struct, frozen=True):
     text_offset: int
     numeric_value: float = 0.0
 
+    @property
+    def keyword(self) -> str:
+        """The text of a name or a symbol as a keyword: LogQL's keywords are case-insensitive, labels are not."""
+        return self.text.lower()
+
 
 _WHITESPACE_OR_COMMENT_PATTERN: Final = re.compile(r"(?:\s|#[^\n]*)+")
 _NAME_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -194,7 +199,8 @@ class TokenCursor:
         return self.next_token.kind is TokenKind.SYMBOL and self.next_token.text in symbols
 
     def next_is_word(self, *words: str) -> bool:
-        return self.next_token.kind is TokenKind.NAME and self.next_token.text in words
+        """Return whether the next token is one of the keywords `words`, which are in lower case."""
+        return self.next_token.kind is TokenKind.NAME and self.next_token.keyword in words
 
     def accept_symbol(self, symbol: str) -> bool:
         found = self.next_is_symbol(symbol)

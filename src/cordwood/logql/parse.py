@@ -101,17 +101,17 @@ def _parse_precedence_level(cursor: TokenCursor, level: int) -> Query:
         operator = cursor.take_token()
         cursor.count_query_part()
         _check_set_operator(cursor, operator)
-        is_bool = operator.text in _COMPARISON_OPERATORS and cursor.accept_word("bool")
+        is_bool = operator.keyword in _COMPARISON_OPERATORS and cursor.accept_word("bool")
         if cursor.next_is_word(*_VECTOR_MATCHING_WORDS):
             raise cursor.unsupported_error(
                 f"{cursor.next_token.text} is not supported.", "Aggregate both sides by the same labels."
             )
         cursor.enter_nesting()
         # The power operator is right-associative.
-        right = _parse_precedence_level(cursor, level if operator.text == "^" else level + 1)
+        right = _parse_precedence_level(cursor, level if operator.keyword == "^" else level + 1)
         cursor.leave_nesting()
         left = BinaryOperation(
-            operator.text,
+            operator.keyword,
             _require_metric_query(cursor, left, operator),
             _require_metric_query(cursor, right, operator),
             is_bool,
@@ -122,7 +122,7 @@ def _parse_precedence_level(cursor: TokenCursor, level: int) -> Query:
 
 def _check_set_operator(cursor: TokenCursor, operator: Token) -> None:
     """Raise QueryUnsupported for a set operator, except `or vector(…)`, which fills steps without a sample."""
-    if operator.text in _SET_OPERATORS and not (operator.text == "or" and cursor.next_is_word("vector")):
+    if operator.keyword in _SET_OPERATORS and not (operator.keyword == "or" and cursor.next_is_word("vector")):
         raise cursor.unsupported_error(
             f"{operator.text} between two vectors is not supported.", "Send two queries.", operator.text_offset
         )
@@ -177,16 +177,16 @@ def _parse_stages(cursor: TokenCursor, pipeline: Pipeline) -> Pipeline:
 def _parse_call(cursor: TokenCursor) -> MetricQuery:
     name = cursor.take_token()
     cursor.count_query_part()
-    if name.text in _HINT_BY_REFUSED_FUNCTION:
+    if name.keyword in _HINT_BY_REFUSED_FUNCTION:
         raise cursor.unsupported_error(
-            f"{name.text} is not supported.", _HINT_BY_REFUSED_FUNCTION[name.text], name.text_offset
+            f"{name.text} is not supported.", _HINT_BY_REFUSED_FUNCTION[name.keyword], name.text_offset
         )
-    if name.text == "vector":
+    if name.keyword == "vector":
         return _parse_vector(cursor, name)
     cursor.enter_nesting()
-    if name.text in LOG_RANGE_FUNCTIONS | UNWRAPPED_RANGE_FUNCTIONS:
+    if name.keyword in LOG_RANGE_FUNCTIONS | UNWRAPPED_RANGE_FUNCTIONS:
         found: MetricQuery = _parse_range_aggregate(cursor, name)
-    elif name.text in VECTOR_FUNCTIONS:
+    elif name.keyword in VECTOR_FUNCTIONS:
         found = _parse_vector_aggregate(cursor, name)
     else:
         raise cursor.syntax_error(f"There is no function called {name.text[:60]}.", None, name.text_offset)
@@ -206,7 +206,7 @@ def _parse_vector_aggregate(cursor: TokenCursor, name: Token) -> VectorAggregate
     grouping = _parse_grouping(cursor)
     cursor.expect_symbol("(")
     parameter = None
-    if name.text in RANKING_FUNCTIONS:
+    if name.keyword in RANKING_FUNCTIONS:
         number = cursor.expect_kind(TokenKind.NUMBER, f"the number of {name.text}")
         if not number.text.isdecimal() or not 1 <= number.numeric_value <= 1000:
             raise cursor.syntax_error(f"{name.text} takes a number from 1 to 1000.", None, number.text_offset)
@@ -216,9 +216,9 @@ def _parse_vector_aggregate(cursor: TokenCursor, name: Token) -> VectorAggregate
     operand = _require_metric_query(cursor, _parse_precedence_level(cursor, 0), start)
     cursor.expect_symbol(")")
     grouping = grouping or _parse_grouping(cursor)
-    if grouping is not None and name.text in SORTING_FUNCTIONS:
+    if grouping is not None and name.keyword in SORTING_FUNCTIONS:
         raise cursor.syntax_error(f"{name.text} cannot have a grouping.", None, grouping.text_offset)
-    return VectorAggregate(name.text, operand, grouping or Grouping(), parameter, name.text_offset)
+    return VectorAggregate(name.keyword, operand, grouping or Grouping(), parameter, name.text_offset)
 
 
 def _parse_grouping(cursor: TokenCursor) -> Grouping | None:
@@ -233,13 +233,13 @@ def _parse_grouping(cursor: TokenCursor) -> Grouping | None:
         if not cursor.next_is_symbol(")"):
             cursor.expect_symbol(",")
     cursor.expect_symbol(")")
-    return Grouping(tuple(dict.fromkeys(labels)), word.text == "without", word.text_offset)
+    return Grouping(tuple(dict.fromkeys(labels)), word.keyword == "without", word.text_offset)
 
 
 def _parse_range_aggregate(cursor: TokenCursor, name: Token) -> RangeAggregate:
     cursor.expect_symbol("(")
     parameter = None
-    if name.text == "quantile_over_time":
+    if name.keyword == "quantile_over_time":
         number = cursor.expect_kind(TokenKind.NUMBER, "a quantile from 0 to 1")
         if number.numeric_value > 1:
             raise cursor.syntax_error("A quantile is a number from 0 to 1.", None, number.text_offset)
@@ -249,20 +249,20 @@ def _parse_range_aggregate(cursor: TokenCursor, name: Token) -> RangeAggregate:
     entries.parse()
     cursor.expect_symbol(")")
     grouping = _parse_grouping(cursor)
-    if grouping is not None and name.text not in _GROUPABLE_RANGE_FUNCTIONS:
+    if grouping is not None and name.keyword not in _GROUPABLE_RANGE_FUNCTIONS:
         raise cursor.syntax_error(
             f"{name.text} cannot have a grouping.", f"Write sum by (…) ({name.text}(…)).", grouping.text_offset
         )
-    if entries.unwrap_stage is None and name.text in UNWRAPPED_RANGE_FUNCTIONS:
+    if entries.unwrap_stage is None and name.keyword in UNWRAPPED_RANGE_FUNCTIONS:
         raise cursor.syntax_error(
             f"{name.text} needs a label to unwrap.", "Write | unwrap label before the range.", name.text_offset
         )
-    if entries.unwrap_stage is not None and name.text in LOG_RANGE_FUNCTIONS - {"rate", "absent_over_time"}:
+    if entries.unwrap_stage is not None and name.keyword in LOG_RANGE_FUNCTIONS - {"rate", "absent_over_time"}:
         raise cursor.syntax_error(
             f"{name.text} counts entries, and cannot have an unwrap.", None, entries.unwrap_stage.text_offset
         )
     return RangeAggregate(
-        function_name=name.text,
+        function_name=name.keyword,
         pipeline=Pipeline(entries.matchers, tuple(entries.stages), entries.text_offset),
         range_us=entries.range_us,
         offset_modifier_us=entries.offset_modifier_us,
@@ -418,12 +418,12 @@ def _parse_stage(cursor: TokenCursor) -> Stage | UnwrapStage:
     word = cursor.next_token
     if word.kind is not TokenKind.NAME or _is_label_filter_operator(cursor.second_next_token):
         return LabelFilter(_parse_label_filters(cursor))
-    if word.text in _HINT_BY_REFUSED_STAGE:
-        raise cursor.unsupported_error(f"The stage {word.text} is not supported.", _HINT_BY_REFUSED_STAGE[word.text])
+    if word.keyword in _HINT_BY_REFUSED_STAGE:
+        raise cursor.unsupported_error(f"The stage {word.text} is not supported.", _HINT_BY_REFUSED_STAGE[word.keyword])
     cursor.take_token()
-    match word.text:
+    match word.keyword:
         case "json" | "logfmt":
-            return _parse_parser_stage(cursor, ParserKind(word.text), word.text_offset)
+            return _parse_parser_stage(cursor, ParserKind(word.keyword), word.text_offset)
         case "line_format":
             return _parse_line_format(cursor)
         case "drop" | "keep":
@@ -515,7 +515,7 @@ def _parse_label_selection(cursor: TokenCursor, word: Token) -> LabelSelection:
     labels = [_parse_selected_label(cursor, word)]
     while cursor.accept_symbol(","):
         labels.append(_parse_selected_label(cursor, word))
-    return LabelSelection(tuple(labels), word.text == "keep", word.text_offset)
+    return LabelSelection(tuple(labels), word.keyword == "keep", word.text_offset)
 
 
 def _parse_selected_label(cursor: TokenCursor, word: Token) -> str:
@@ -530,7 +530,7 @@ def _parse_unwrap(cursor: TokenCursor, word: Token) -> UnwrapStage:
     label = cursor.expect_kind(TokenKind.NAME, "the name of a label")
     if not cursor.next_is_symbol("("):
         return UnwrapStage(label.text, NumberKind.NUMBER, label.text_offset)
-    measure = _NUMBER_KIND_BY_CONVERSION.get(label.text)
+    measure = _NUMBER_KIND_BY_CONVERSION.get(label.keyword)
     if measure is None:
         names = ", ".join(_NUMBER_KIND_BY_CONVERSION)
         raise cursor.syntax_error(
@@ -549,12 +549,17 @@ def _parse_label_filters(cursor: TokenCursor) -> LabelMatch:
     """
     found = _parse_label_filter(cursor)
     while True:
-        if cursor.accept_word("or"):
+        if _accept_connective(cursor, "or"):
             found = MatchDisjunction(found, _parse_label_filter(cursor))
-        elif cursor.accept_word("and") or cursor.accept_symbol(",") or _is_at_label_filter(cursor):
+        elif _accept_connective(cursor, "and") or cursor.accept_symbol(",") or _is_at_label_filter(cursor):
             found = MatchConjunction(found, _parse_label_filter(cursor))
         else:
             return found
+
+
+def _accept_connective(cursor: TokenCursor, word: str) -> bool:
+    """Skip the keyword `word`, unless it is the name of a label that a filter compares."""
+    return not _is_label_filter_operator(cursor.second_next_token) and cursor.accept_word(word)
 
 
 def _is_at_label_filter(cursor: TokenCursor) -> bool:
