@@ -72,7 +72,10 @@ def test_no_metric_query_reaches_another_project(app: InProcessApp, key: str, me
     assert_no_other_project(*ask(app, key, "query_range", query=metric % '{project=~".+"}', step="600"))
 
 
-@pytest.mark.parametrize("path", [*LIST_PATHS, *(f"label/{label}/values" for label in LABELS)])
+@pytest.mark.parametrize(
+    "path",
+    [*LIST_PATHS, *(f"{kind}/{label}/values" for kind in ("label", "detected_field") for label in LABELS)],
+)
 def test_no_list_of_labels_or_series_reaches_another_project(app: InProcessApp, key: str, path: str) -> None:
     assert_no_other_project(*ask(app, key, path, query="{}", match="{}", targetLabels="mark,project"))
 

@@ -277,6 +277,24 @@ def test_requests_of_logs_drilldown_are_answered(pinned: Loki) -> None:
     }
 
 
+def test_the_values_of_a_detected_field_are_those_of_the_newest_lines(pinned: Loki) -> None:
+    parameters = {"query": '{app="checkout"}', "start": START_NS, "end": END_NS}
+    answer = pinned.get("detected_field/took/values", **parameters)
+    assert answer.json() == {"values": ["150ms", "2s"], "limit": 1000}
+    below_endpoint = Loki(pinned.client, "/api/endpoints/logs.all")
+    for path, more, values in (
+        ("detected_field/trace_id/values", {}, ["trace of shop"]),
+        ("detected_field/took/values", {"limit": 1}, ["150ms"]),
+        ("detected_field/took/values", {"line_limit": 1}, []),
+        ("detected_field/nothing/values", {}, []),
+        ("detected_field/path/values", {"query": '{app="checkout"} | json | status = 500'}, ["/pay"]),
+    ):
+        for client in (pinned, below_endpoint):
+            assert client.get(path, **(parameters | more)).json()["values"] == values, (path, more)
+    assert "query is missing" in pinned.refusal("detected_field/took/values")
+    assert "not the name of a label" in pinned.refusal("detected_field/a-b/values", query="{}")
+
+
 def test_errors_are_plain_text_with_a_position(pinned: Loki) -> None:
     assert pinned.refusal("query_range", query='{app="checkout"') == "1:16: The query ends where , is expected."
     assert pinned.refusal("query_range", query='{app=~"["}').startswith(
@@ -321,6 +339,7 @@ def test_a_pinned_key_reads_only_its_own_project(pinned: Loki) -> None:
         ("detected_fields", {"query": every_stream}),
         ("label/project/values", {}),
         ("label/trace_id/values", {}),
+        ("detected_field/trace_id/values", {"query": every_stream}),
         ("index/volume", {"query": every_stream, "targetLabels": "project,trace_id"}),
         ("index/stats", {"query": every_stream}),
     ]

@@ -257,6 +257,15 @@ def encode_detected_fields(rows: Rows, limit: int) -> Iterator[bytes]:
     yield _encode_json({"fields": described, "limit": limit})
 
 
+def encode_detected_field_values(rows: Rows, field_name: str, limit: int) -> Iterator[bytes]:
+    """Encode the distinct values of one field of log entries, at most `limit` of them."""
+    values: set[str] = set()
+    for entry in _read_entries(rows, PipelineState()):
+        found = {text for name, text, _ in _detect_fields(entry) if name == field_name and text}
+        values.update(sorted(found - values)[: limit - len(values)])
+    yield _encode_json({"values": sorted(values), "limit": limit})
+
+
 def _detect_fields(entry: LogEntry) -> Iterator[tuple[str, str, str | None]]:
     for name, text in entry.labels.field_labels.items():
         yield name, text, None

@@ -266,7 +266,6 @@ _MAX_LABEL_VALUES: Final = 1000
 _DEFAULT_LINE_LIMIT: Final = 100
 _MAX_MATCH_SELECTORS: Final = 10
 _LABEL_NAME_REGEX: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
-_LABEL_VALUES_PATH_REGEX: Final = re.compile(r"label/([^/]+)/values")
 _CATEGORIZE_LABELS_FLAG: Final = "categorize-labels"
 # For each outermost function of an instant query that orders the result: the order of the series.
 _ORDERS_BY_FUNCTION: Final[Mapping[str, SeriesOrder]] = {
@@ -348,9 +347,9 @@ async def _answer_path(context: HandlerContext, endpoint: str, path: str) -> Res
     ]
     matches = tuple(text for name, text in sent if name in ("match[]", "match"))
     loki = _LokiRequest(request, services, reader, dict(sent), matches, now_us(), began)
-    values = _LABEL_VALUES_PATH_REGEX.fullmatch(path)
+    values = _VALUES_PATH_REGEX.fullmatch(path)
     if values is not None:
-        return await _answer_label_values(loki, values[1])
+        return await _VALUES_HANDLERS_BY_PATH[values[1]](loki, _check_label_name(values[2]))
     if path in _HINTS_BY_UNSUPPORTED_PATH:
         raise FeatureUnavailable(f"{path} is not offered.", hint=_HINTS_BY_UNSUPPORTED_PATH[path])
     handler = _HANDLERS_BY_PATH.get(path)
@@ -451,9 +450,13 @@ async def _answer_labels(loki: _LokiRequest) -> Response:
     return Response(200, [(b"content-type", JSON_MEDIA_TYPE), NO_STORE_HEADER], body)
 
 
+def _check_label_name(name: str) -> str:
+    if not _LABEL_NAME_REGEX.fullmatch(name):
+        raise BadParameter(f"{name[:60]!r} is not the name of a label.")
+    return name
+
+
 async def _answer_label_values(loki: _LokiRequest, label: str) -> Response:
-    if not _LABEL_NAME_REGEX.fullmatch(label):
-        raise BadParameter(f"{label[:60]!r} is not the name of a label.")
     logql_request = _selector_request(loki, ResultKind.LABEL_VALUES, (loki.parameters.get("query") or "{}",))
     return await _run_request(
         loki, msgspec.structs.replace(logql_request, requested_label=label), loki_answers.encode_label_values, ()
@@ -485,11 +488,21 @@ async def _answer_detected_labels(loki: _LokiRequest) -> Response:
 
 
 async def _answer_detected_fields(loki: _LokiRequest) -> Response:
-    logql_request = _selector_request(loki, ResultKind.ENTRIES, (loki.logql_query,))
-    lines = loki.read_limit("line_limit", _DEFAULT_LINE_LIMIT, _MAX_RESULT_LIMIT)
     limit = loki.read_limit("limit", _MAX_LABEL_VALUES, _MAX_RESULT_LIMIT)
-    logql_request = msgspec.structs.replace(logql_request, limit=lines)
-    return await _run_request(loki, logql_request, partial(loki_answers.encode_detected_fields, limit=limit), (limit,))
+    encode = partial(loki_answers.encode_detected_fields, limit=limit)
+    return await _run_request(loki, _newest_lines_request(loki), encode, (limit,))
+
+
+async def _answer_detected_field_values(loki: _LokiRequest, field: str) -> Response:
+    limit = loki.read_limit("limit", _MAX_LABEL_VALUES, _MAX_RESULT_LIMIT)
+    encode = partial(loki_answers.encode_detected_field_values, field_name=field, limit=limit)
+    return await _run_request(loki, _newest_lines_request(loki), encode, ("field values", field, limit))
+
+
+def _newest_lines_request(loki: _LokiRequest) -> LogqlRequest:
+    """Return a request for the newest lines that the query finds, from which fields are detected."""
+    lines = loki.read_limit("line_limit", _DEFAULT_LINE_LIMIT, _MAX_RESULT_LIMIT)
+    return msgspec.structs.replace(_selector_request(loki, ResultKind.ENTRIES, (loki.logql_query,)), limit=lines)
 
 
 def _selector_request(loki: _LokiRequest, wanted: ResultKind, queries: tuple[str, ...]) -> LogqlRequest:
@@ -537,8 +550,7 @@ def _volume_query(loki: _LokiRequest, width_us: int) -> str:
     sent = loki.parameters.get("targetLabels", "")
     labels = [label.strip() for label in sent.split(",")] if sent else [one.label for one in selector.matchers]
     for label in labels:
-        if not _LABEL_NAME_REGEX.fullmatch(label):
-            raise BadParameter(f"{label[:60]!r} is not the name of a label.")
+        _check_label_name(label)
     return f"sum by ({', '.join(dict.fromkeys(labels))}) (bytes_over_time({loki.logql_query}\n[{width_us}us]))"
 
 
@@ -587,6 +599,13 @@ _HANDLERS_BY_PATH: Final[Mapping[str, Callable[[_LokiRequest], Awaitable[Respons
     "detected_fields": _answer_detected_fields,
 }
 
+# Paths with a name: the values of a label, and those of a field.
+_VALUES_PATH_REGEX: Final = re.compile(r"(label|detected_field)/([^/]+)/values")
+_VALUES_HANDLERS_BY_PATH: Final[Mapping[str, Callable[[_LokiRequest, str], Awaitable[Response]]]] = {
+    "label": _answer_label_values,
+    "detected_field": _answer_detected_field_values,
+}
+
 # The routes of Loki's read API, and the HTTP methods that all of them accept.
 _HTTP_METHODS: Final = ("GET", "HEAD", "POST", "OPTIONS")
 _ROUTE_WITHOUT_ENDPOINT: Final = Route("loki_read", _HTTP_METHODS, _answer_without_endpoint)
@@ -595,7 +614,7 @@ ROUTES_BY_PATH: Final[Mapping[bytes, Route]] = {
     f"{_API_PATH_PREFIX}{path}".encode(): _ROUTE_WITHOUT_ENDPOINT for path in _HANDLERS_BY_PATH
 }
 PATTERN_ROUTES: Final[tuple[tuple[re.Pattern[bytes], Route], ...]] = (
-    (re.compile(rb"/loki/api/v1/label/([^/]+)/values"), _ROUTE_WITHOUT_ENDPOINT),
+    (re.compile(rb"/loki/api/v1/(?:label|detected_field)/([^/]+)/values"), _ROUTE_WITHOUT_ENDPOINT),
     # All other paths with one segment after `/loki/api/v1/`. They are answered with an error, even if Loki has them.
     (re.compile(rb"/loki/api/v1/([^/]+)"), _ROUTE_WITHOUT_ENDPOINT),
     (

@@ -9,7 +9,7 @@ from cordwood.logql.labels import final_pipeline_state
 from cordwood.logql.parse import parse_log_query
 from cordwood.logql.syntax import SampleSteps
 from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
-from cordwood.web.loki_answers import SeriesOrder, encode_samples, encode_streams
+from cordwood.web.loki_answers import SeriesOrder, encode_detected_field_values, encode_samples, encode_streams
 
 
 def rows(columns: dict[str, Kind], *content: Row) -> Rows:
@@ -53,3 +53,11 @@ def test_templates_that_repeat_the_line_are_limited_in_all_stages_together(last_
             is_categorized=False,
         )
     )
+
+
+def test_the_number_of_values_of_a_field_is_limited() -> None:
+    lines = [*(f'{{"n": {number % 7}}}' for number in range(50)), "n=x m=y", '{"n": ""}']
+    entries: list[Row] = [("s", number, line, None) for number, line in enumerate(lines)]
+    for limit, values in ((3, ["0", "1", "2"]), (7, list("0123456")), (100, list("0123456x"))):
+        body = b"".join(encode_detected_field_values(rows(ENTRY_COLUMNS, *entries), "n", limit))
+        assert json.loads(body) == {"values": values, "limit": limit}
