@@ -122,3 +122,28 @@ def test_imported_events_must_have_the_project_of_the_key(app: InProcessApp) -> 
         line = {"id": metadata, "timestamp": 1, "ingested_at": 2, "project": OWN_PROJECT, "metadata": metadata}
         assert send(app, f"/api/streams/{stream}/events", line, x_api_key=key)[0] == status
     assert stored_messages(app, stream, VICTIM_PROJECT) == []
+
+
+def test_a_sender_with_a_pinned_key_cannot_take_or_find_out_an_id_of_another_project(app: InProcessApp) -> None:
+    """Send an event with an id that another project uses, before and after that project sends it."""
+    stream = "gotrue.logs.prod"
+
+    def send_event(key: str, event_id: str, project: str) -> object:
+        event = json.dumps({"id": event_id, "project": project, "event_message": project}).encode()
+        headers = {"content-type": "application/json", "x-api-key": key}
+        _, _, answered = app.send("POST", f"/api/logs?source_name={stream}", event, headers)
+        return json.loads(answered)["accepted"], json.loads(answered)["duplicates"]
+
+    attacker = pinned_key(app, "ingest")
+    assert send_event(attacker, "evt-1001", OWN_PROJECT) == (1, 0)
+    assert send_event(app.private_key_secret, "evt-1001", VICTIM_PROJECT) == (1, 0)
+    assert send_event(app.private_key_secret, "evt-1001", VICTIM_PROJECT) == (0, 1)
+    assert send_event(app.private_key_secret, "evt-1002", VICTIM_PROJECT) == (1, 0)
+    assert send_event(attacker, "evt-1002", OWN_PROJECT) == (1, 0)
+    body = {"project": VICTIM_PROJECT, "sql": "select id, event_message from auth_logs order by id"}
+    status, answered = send(app, "/api/endpoints/query/logs.all", body)
+    assert status == 200
+    assert json.loads(answered)["result"] == [
+        {"id": "evt-1001", "event_message": VICTIM_PROJECT},
+        {"id": "evt-1002", "event_message": VICTIM_PROJECT},
+    ]

@@ -98,6 +98,32 @@ def test_a_duplicate_id_in_one_append_is_stored_once(engine: Engine) -> None:
     assert ids(engine) == ["a", "b", "c"]
 
 
+def test_an_event_is_a_duplicate_only_of_events_of_its_own_project(engine: Engine) -> None:
+    assert engine.append([batch(event("a", project="p"))]) == [BatchAppendResult(1, 0)]
+    mixed = [event("a", project=project) for project in ("q", None, "", "p", "q", None)]
+    assert engine.append([batch(*mixed), batch(event("a", project="q"), event("a", project="r"))]) == [
+        BatchAppendResult(3, 3, (3, 4, 5)),
+        BatchAppendResult(1, 1, (0,)),
+    ]
+    # These two inserts differ only in the project. An engine must not take the second for a repetition of the first.
+    assert engine.append([batch(event("b", project="p"))]) == engine.append([batch(event("b", project="q"))])
+    found = rows(engine, "select coalesce(project, 'none'), id from `s` order by id, 1")
+    assert found == [("", "a"), ("none", "a"), ("p", "a"), ("q", "a"), ("r", "a"), ("p", "b"), ("q", "b")]
+
+
+def test_an_imported_event_is_a_duplicate_only_of_events_of_its_own_project(engine: Engine) -> None:
+    imported = event("a", project="p", received_us=NOW_US - 10**15)
+    assert engine.append([batch(imported)]) == [BatchAppendResult(1, 0)]
+    other = event("a", project="q", received_us=NOW_US - 10**15)
+    assert engine.append([batch(imported, other)]) == [BatchAppendResult(1, 1, (0,))]
+
+
+def test_an_id_with_a_separator_is_not_the_ids_of_two_events(engine: Engine) -> None:
+    assert engine.append([batch(event("x\0y", project="p"))]) == [BatchAppendResult(1, 0)]
+    assert engine.append([batch(event("x", project="p"), event("y", project="p"))]) == [BatchAppendResult(2, 0)]
+    assert ids(engine) == ["x", "x\0y", "y"]
+
+
 def test_duplicates_among_100_000_events_are_dropped(engine: Engine) -> None:
     for start in range(0, 100_000, 20_000):
         engine.append([batch(*[event(f"e{number}") for number in range(start, start + 20_000)])])

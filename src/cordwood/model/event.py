@@ -108,6 +108,10 @@ def is_listable(path: EventPath) -> bool:
     return len(path) <= MAX_LISTED_PATH_STEPS and sum(map(len, path)) <= MAX_LISTED_PATH_CHARACTERS
 
 
+# What identifies an event in its stream: its project, or None, and its id.
+EventKey = tuple[str | None, str]
+
+
 class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """An event, as an engine receives it. Times are in microseconds since 1970 UTC.
 
@@ -125,6 +129,15 @@ class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
     timestamp_inferred: bool = False
     object_paths: str | None = None
     received_us: int | None = None
+
+    @property
+    def key(self) -> EventKey:
+        """What identifies the event in its stream: the project and the id.
+
+        Senders choose ids. If an id alone identified an event, a sender could store an id in its own project first, and
+        an event of another project with this id would then be dropped as a duplicate.
+        """
+        return self.project, self.id
 
 
 # `STEP_SEPARATOR` stands between the steps of a path, `PATH_SEPARATOR` before and after each path. If a step contains a

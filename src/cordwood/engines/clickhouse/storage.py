@@ -9,6 +9,7 @@ a measurement, a process held 250 MB more after a load of events than before.
 """
 
 import hashlib
+import json
 import threading
 import time
 from collections import defaultdict
@@ -35,6 +36,7 @@ from cordwood.errors import BadSetting, UnknownStream
 from cordwood.model.definitions import Stream
 from cordwood.model.event import (
     Event,
+    EventKey,
     EventPath,
     EventShape,
     ReceivedEventBatch,
@@ -43,7 +45,7 @@ from cordwood.model.event import (
     encode_object_paths,
 )
 
-# An event is a duplicate if an event with the same id was received within the last `DEDUPLICATION_WINDOW_US`, or is
+# An event is a duplicate if an event with the same project and id was received within the last `DEDUPLICATION_WINDOW_US`, or is
 # among the stream's newest `DEDUPLICATION_WINDOW_EVENTS` events.
 DEDUPLICATION_WINDOW_US: Final = 600 * 1_000_000
 DEDUPLICATION_WINDOW_EVENTS: Final = 100_000
@@ -54,13 +56,19 @@ _MIN_CLICKHOUSE_VERSION: Final = (26, 8)
 # The maximum total size of the ids in one bound value, before they are escaped: see `split_into_parameter_lists`.
 _MAX_BOUND_PARAMETER_BYTES: Final = 60 << 10
 
-# The maximum number of checksums of ids in one bound value, and in one statement. All values of a statement are escaped
+# The maximum number of checksums of keys in one bound value, and in one statement. All values of a statement are escaped
 # and sent in the URL of a request, which a server limits to 1 MiB.
 _MAX_CHECKSUMS_PER_VALUE: Final = 5_000
 _MAX_CHECKSUMS_PER_STATEMENT: Final = 25_000
-# A lookup of n ids by their checksums may also find other ids that have the same checksums. If it finds at least
-# 2 n + `_MAX_CHECKSUM_COLLISIONS` ids, its result is discarded, and the ids themselves are compared instead.
+# A lookup of n keys by their checksums may also find other keys that have the same checksums. If it finds at least
+# 2 n + `_MAX_CHECKSUM_COLLISIONS` keys, its result is discarded, and the keys themselves are compared instead.
 _MAX_CHECKSUM_COLLISIONS: Final = 1_000
+# The checksum of a key: that of its id, combined with that of its project if it has one. Projects are stored in a
+# dictionary, so that the server computes a checksum only for each different project.
+_KEY_CHECKSUM_SQL: Final = "bitXor(CRC32(id), ifNull(CRC32(project), 0))"
+# A text that differs for different keys: the length of the project in bytes, or -1 without a project, the project and
+# the id.
+_KEY_TEXT_SQL: Final = "concat(toString(ifNull(toInt64(length(project)), -1)), ':', ifNull(project, ''), id)"
 # Settings for a lookup of ids. The table's Bloom filters are not used: with thousands of ids, they exclude no block of
 # rows, but would be read and checked for each id.
 _ID_LOOKUP_SETTINGS: Final = {"use_skip_indexes": 0}
@@ -295,7 +303,7 @@ def check_server_version(version: str) -> None:
 
 
 class RecentIds:
-    """Looks up which ids were stored recently in a stream's table, which has the ids from all processes."""
+    """Looks up which projects and ids were stored recently in a stream's table, which has those from all processes."""
 
     def __init__(self, session: Session, stream: str) -> None:
         self._session = session
@@ -304,19 +312,19 @@ class RecentIds:
         self._events_since_window_read = 0
 
     def select_new_events(self, batches: Sequence[ReceivedEventBatch]) -> list[list[Event]]:
-        """Return, for each batch, the events with new ids; of several events with one id, only the first is new."""
-        seen_ids = self._find_stored_ids(batches)
+        """Return the new events of each batch; of several events with one project and id, only the first is new."""
+        seen_keys = self._find_stored_keys(batches)
         new_events: list[list[Event]] = []
         for batch in batches:
             new_events.append([])
             for event in batch.events:
-                if event.id not in seen_ids:
-                    seen_ids.add(event.id)
+                if event.key not in seen_keys:
+                    seen_keys.add(event.key)
                     new_events[-1].append(event)
             self._events_since_window_read += len(new_events[-1])
         return new_events
 
-    def _find_stored_ids(self, batches: Sequence[ReceivedEventBatch]) -> set[str]:
+    def _find_stored_keys(self, batches: Sequence[ReceivedEventBatch]) -> set[EventKey]:
         events = [event for batch in batches for event in batch.events]
         received_times = (event.received_us for event in events if event.received_us)
         since = min(
@@ -324,42 +332,45 @@ class RecentIds:
             *(batch.received_us - DEDUPLICATION_WINDOW_US for batch in batches),
             *received_times,
         )
-        ids = [event.id for event in events]
-        stored_ids = self._find_ids_by_checksum(epoch_seconds_text(since), ids)
-        return self._find_ids_exactly(epoch_seconds_text(since), ids) if stored_ids is None else stored_ids
+        keys = [event.key for event in events]
+        stored_keys = self._find_keys_by_checksum(epoch_seconds_text(since), keys)
+        return self._find_keys_exactly(epoch_seconds_text(since), keys) if stored_keys is None else stored_keys
 
-    def _find_ids_by_checksum(self, since: str, ids: Sequence[str]) -> set[str] | None:
-        """Return the stored ids whose checksum equals that of a given id; return None if there are too many such ids.
+    def _find_keys_by_checksum(self, since: str, keys: Sequence[EventKey]) -> set[EventKey] | None:
+        """Return the stored keys whose checksum equals that of a given key; return None if there are too many.
 
         Binding, parsing and searching checksums takes a third of the time that the ids themselves would take. Of random
         ids, one pair in four billion has equal checksums, but a sender can make ids with equal checksums on purpose.
         """
-        checksums = iter({crc32(id_.encode("utf-8", "surrogatepass")) for id_ in ids})
-        most = 2 * len(ids) + _MAX_CHECKSUM_COLLISIONS
-        found: set[str] = set()
+        checksums = iter(_checksums_of_keys(keys))
+        most = 2 * len(keys) + _MAX_CHECKSUM_COLLISIONS
+        found: set[EventKey] = set()
         while chunk := list(islice(checksums, _MAX_CHECKSUMS_PER_STATEMENT)):
             starts = range(0, len(chunk), _MAX_CHECKSUMS_PER_VALUE)
             lists = ", ".join(f"{{sums{start}:Array(UInt32)}}" for start in starts)
             values = {f"sums{start}": chunk[start : start + _MAX_CHECKSUMS_PER_VALUE] for start in starts}
-            condition = f"has(arrayConcat({lists}), CRC32(id))"
-            found.update(self._select_ids(condition, values | {"since": since}, most))
+            condition = f"has(arrayConcat({lists}), {_KEY_CHECKSUM_SQL})"
+            found.update(self._select_keys(condition, values | {"since": since}, most))
             if len(found) >= most:
                 return None
         return found
 
-    def _find_ids_exactly(self, since: str, ids: Sequence[str]) -> set[str]:
-        """Return those of the given ids that are stored; ids that are too long for a bound value are left out."""
-        chunks = split_into_parameter_lists([id_ for id_ in ids if len(id_) < _MAX_BOUND_PARAMETER_BYTES // 4])
-        values = ({"ids": chunk, "since": since} for chunk in chunks)
-        found = (self._select_ids("has({ids:Array(String)}, id)", bound, len(ids)) for bound in values)
-        return {id_ for chunk in found for id_ in chunk}
+    def _find_keys_exactly(self, since: str, keys: Sequence[EventKey]) -> set[EventKey]:
+        """Return those of the given keys that are stored; keys that are too long for a bound value are left out."""
+        texts = (_key_text(key) for key in keys)
+        chunks = split_into_parameter_lists([text for text in texts if len(text) < _MAX_BOUND_PARAMETER_BYTES // 4])
+        values = ({"keys": chunk, "since": since} for chunk in chunks)
+        condition = f"has({{keys:Array(String)}}, {_KEY_TEXT_SQL})"
+        found = (self._select_keys(condition, bound, len(keys)) for bound in values)
+        return {key for chunk in found for key in chunk}
 
-    def _select_ids(self, condition: str, values: NamedValues, most: int) -> Iterator[str]:
+    def _select_keys(self, condition: str, values: NamedValues, most: int) -> Iterator[EventKey]:
         sql = (
-            f"SELECT DISTINCT id FROM {self._quoted_table_name} WHERE ingested_at >= {{since:DateTime64(6, 'UTC')}}"  # noqa: S608 - our own name
+            f"SELECT DISTINCT project, id FROM {self._quoted_table_name} WHERE ingested_at >= {{since:DateTime64(6, 'UTC')}}"  # noqa: S608 - our own name
             f" AND {condition} LIMIT {most}"
         )
-        return (str(row[0]) for row in self._session.fetch_rows(sql, values, _ID_LOOKUP_SETTINGS))
+        rows = self._session.fetch_rows(sql, values, _ID_LOOKUP_SETTINGS)
+        return ((None if project is None else str(project), str(id_)) for project, id_ in rows)
 
     def _window_start_us(self) -> int:
         """Return the earliest receive time among the newest `DEDUPLICATION_WINDOW_EVENTS` events of the stream.
@@ -372,6 +383,21 @@ class RecentIds:
             self._cached_window_start_us = int(str(self._session.fetch_rows(sql)[0][0]))
             self._events_since_window_read = 0
         return self._cached_window_start_us
+
+
+def _checksums_of_keys(keys: Sequence[EventKey]) -> set[int]:
+    """Return the different checksums of the keys, which `_KEY_CHECKSUM_SQL` computes for stored events."""
+    checksum_by_project = {
+        project: 0 if project is None else crc32(project.encode("utf-8", "surrogatepass")) for project, _ in keys
+    }
+    return {crc32(id_.encode("utf-8", "surrogatepass")) ^ checksum_by_project[project] for project, id_ in keys}
+
+
+def _key_text(key: EventKey) -> str:
+    """Return the text of a key, which `_KEY_TEXT_SQL` computes for stored events."""
+    project, id_ = key
+    length = -1 if project is None else len(project.encode("utf-8", "surrogatepass"))
+    return f"{length}:{project or ''}{id_}"
 
 
 def split_into_parameter_lists(texts: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -461,13 +487,14 @@ _JSON_PARSING_SETTINGS: Final[Mapping[str, object]] = {
 
 
 def _deduplication_token(stream: str, batches: Sequence[Sequence[Event]]) -> str:
-    """Return a token for an INSERT, which is the same whenever the same events are inserted.
+    """Return a token for an INSERT, which is the same whenever the same events are inserted, and only then.
 
     If the response to an INSERT is lost and the events are sent again, the server recognises the token and stores them
-    only once.
+    only once. The projects and ids are encoded as JSON, so that a separator in an id cannot make the token equal to
+    that of other events, which would then be lost.
     """
-    ids = "\0".join(event.id for events in batches for event in events)
-    return hashlib.sha256(f"{stream}\0{ids}".encode("utf-8", "surrogatepass")).hexdigest()
+    keys = json.dumps([stream, [event.key for events in batches for event in events]])
+    return hashlib.sha256(keys.encode()).hexdigest()
 
 
 def _insert_settings(cluster: str, *, wait_for_async: bool) -> dict[str, object]:

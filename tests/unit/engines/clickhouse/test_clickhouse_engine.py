@@ -21,7 +21,7 @@ from cordwood.errors import (
 )
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Stream
-from cordwood.model.event import EventPath, ReceivedEventBatch, ValueKind
+from cordwood.model.event import Event, EventPath, ReceivedEventBatch, ValueKind
 from tests.unit.engines.clickhouse.direct_queries import (
     AUTH_STREAM,
     EDGE_STREAM,
@@ -158,6 +158,22 @@ def test_an_id_with_the_checksum_of_another_is_another_id(
     (second,) = prepared_engine.append([ReceivedEventBatch("edge.logs", [event(other), event("x" * 80_000)], NOW_US)])
     (third,) = prepared_engine.append([ReceivedEventBatch("edge.logs", [event(other)], NOW_US)])
     assert [(outcome.accepted, outcome.duplicates) for outcome in (first, second, third)] == [(2, 0), (2, 0), (0, 1)]
+
+
+@pytest.mark.parametrize("collisions", [0, -1000])
+def test_an_id_of_many_projects_is_found_only_in_its_own(
+    prepared_engine: ClickHouseEngine, monkeypatch: pytest.MonkeyPatch, collisions: int
+) -> None:
+    """Look up one id, which other projects have too, by its checksum and, with `collisions` below 0, by its text."""
+    monkeypatch.setattr(storage, "_MAX_CHECKSUM_COLLISIONS", collisions)
+    others = [Event("1", NOW_US, project=f"p{number}") for number in range(50)]
+    prepared_engine.append([ReceivedEventBatch("edge.logs", others, NOW_US)])
+    # The text of each of these keys would be the same if the project's length were not part of the text.
+    projects_and_ids = (("p7", "1"), ("p", "71"), (None, "p71"), ("", "p71"), ("p71", ""), ("p50", "1"))
+    events = [Event(id_, NOW_US, project=project) for project, id_ in projects_and_ids]
+    (first,) = prepared_engine.append([ReceivedEventBatch("edge.logs", events, NOW_US)])
+    (second,) = prepared_engine.append([ReceivedEventBatch("edge.logs", events, NOW_US)])
+    assert (first.repeated_positions, second.repeated_positions) == ((0,), (0, 1, 2, 3, 4, 5))
 
 
 def test_an_unknown_stream_is_a_fault(prepared_engine: ClickHouseEngine) -> None:

@@ -16,6 +16,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import DataFolderInUse, DataFolderUnusable, OutOfDisk
 from cordwood.model.event import Event, ReceivedEventBatch, ValueKind, ValueKindsByPath
 from tests.contract.engine_asking import NOW_US, batch, ids, rows, stream
+from tests.unit.engines.duckdb.flushing import flush_pending
 from tests.waiting import until_flushed
 
 Reopen = Callable[[], DuckDBEngine]
@@ -57,6 +58,27 @@ def test_flushed_and_pending_events_are_stored_once_after_a_restart(reopen: Reop
         engine = reopen()
         assert rows(engine, "select count(*), count(distinct id) from `s`") == [(ROW_GROUP_ROWS + 500,) * 2]
         assert ids(engine, "t") == ["e0", "e1", "e2"]
+
+
+@pytest.mark.parametrize("is_flushed", [True, False])
+def test_after_a_restart_an_id_of_one_project_is_new_in_other_projects(reopen: Reopen, *, is_flushed: bool) -> None:
+    engine = reopen()
+    engine.append([batch(*(Event("a", NOW_US, project=project) for project in ("p", None)))])
+    if is_flushed:
+        flush_pending(engine)
+    events = [Event("a", NOW_US, project=project) for project in ("q", "p", None, "")]
+    (appended,) = reopen().append([batch(*events)])
+    assert appended.repeated_positions == (1, 2)
+
+
+def test_a_retried_append_counts_only_events_of_its_own_project_as_its_own(reopen: Reopen) -> None:
+    engine = reopen()
+    engine.append([batch(Event("a", NOW_US, project="p"))])
+    acknowledged = engine.next_event_numbers()
+    sent_batch = batch(Event("a", NOW_US, project="p"), Event("a", NOW_US, project="q"))
+    engine.append([sent_batch])
+    (retried,) = engine.retry_append([sent_batch], acknowledged)
+    assert (retried.accepted, retried.repeated_positions) == (1, (0,))
 
 
 def test_duplicates_are_recognized_after_a_restart(reopen: Reopen) -> None:

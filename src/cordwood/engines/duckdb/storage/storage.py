@@ -28,8 +28,9 @@ from cordwood.engines.duckdb.storage.recent_cache import RecentEventCache
 from cordwood.engines.duckdb.storage.recent_ids import (
     DEDUPLICATION_WINDOW_EVENTS,
     DEDUPLICATION_WINDOW_US,
-    IdLookup,
+    KeyLookup,
     RecentIds,
+    hash_events,
 )
 from cordwood.engines.duckdb.storage.retention import RetentionEnforcer
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, fetch_first_row
@@ -39,7 +40,7 @@ from cordwood.engines.engine import BackupFile, BatchAppendResult, StreamStats
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import BacklogFull, BadStreamFile, UnknownStream
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Event, EventShape, ReceivedEventBatch
+from cordwood.model.event import EventKey, EventShape, ReceivedEventBatch
 from cordwood.observe.observation import ReportOperatorMessage
 
 _MAX_CAPACITY_WAIT_SECONDS = 20.0
@@ -64,6 +65,18 @@ class QueryView(NamedTuple):
 
     cursor: duckdb.DuckDBPyConnection
     reads_only_flushed_events: bool
+
+
+class _DeduplicatedBatch(NamedTuple):
+    """A batch without its duplicates.
+
+    `record` is the record to write to the log, `hashes` has the hashes of its events, and `repeated_positions` has the
+    positions of the duplicates in the batch.
+    """
+
+    record: WalRecord
+    hashes: Sequence[int]
+    repeated_positions: set[int]
 
 
 class StoppableQuery(Protocol):
@@ -185,27 +198,28 @@ class Storage:
         """
         self._wait_for_append_capacity()
         with self._append_lock:
-            already_stored = self._unflushed_ids(acknowledged) if acknowledged is not None else {}
-            deduplicated = self._make_deduplicated_records(batches)
-            records = [record for record, _ in deduplicated if record.events]
+            already_stored = self._unflushed_keys(acknowledged) if acknowledged is not None else {}
+            deduplicated = self._deduplicate_batches(batches)
+            records = [one.record for one in deduplicated if one.record.events]
             if records:
                 self._wal.append(records)
                 self.newest_receipt_us = max(self.newest_receipt_us, records[-1].last_received_us)
-            for record in records:
-                self._recent_ids[record.stream].add((event.id for event in record.events), record.received_us)
-                self._stores[record.stream].add_record(record)
+            for record, hashes, _ in deduplicated:
+                if record.events:
+                    self._recent_ids[record.stream].add(hashes, record.received_us)
+                    self._stores[record.stream].add_record(record)
         self._flusher.on_append()
         return [
-            _make_append_result(batch, len(record.events), repeated, already_stored.get(batch.stream, set()))
-            for batch, (record, repeated) in zip(batches, deduplicated, strict=True)
+            _make_append_result(batch, one, already_stored.get(batch.stream, set()))
+            for batch, one in zip(batches, deduplicated, strict=True)
         ]
 
     def next_event_numbers(self) -> Mapping[str, int]:
         return {name: store.next_event_number for name, store in dict(self._stores).items()}
 
-    def _unflushed_ids(self, numbers: Mapping[str, int]) -> dict[str, set[str]]:
+    def _unflushed_keys(self, numbers: Mapping[str, int]) -> dict[str, set[EventKey]]:
         return {
-            name: self._stores[name].unflushed_ids(number) for name, number in numbers.items() if name in self._stores
+            name: self._stores[name].unflushed_keys(number) for name, number in numbers.items() if name in self._stores
         }
 
     @contextmanager
@@ -346,7 +360,7 @@ class Storage:
             if record.first_event_number > store.next_event_number:
                 self._report_message(_lost_events_message(name, record.first_event_number - store.next_event_number))
             store.add_record(record)
-            self._recent_ids[name].add((event.id for event in record.events), record.received_us)
+            self._recent_ids[name].add(hash_events(record.events), record.received_us)
             self._raise_newest_receipt_time(record.last_received_us)
         return store
 
@@ -384,48 +398,47 @@ class Storage:
     def _has_append_capacity(self) -> bool:
         return unflushed_bytes(self._stores.values()) < self._flusher.limits.max_unflushed_bytes
 
-    def _make_deduplicated_records(self, batches: Sequence[ReceivedEventBatch]) -> list[tuple[WalRecord, set[int]]]:
-        """Return for each batch the record to write to the log, and the positions of the batch's duplicates."""
+    def _deduplicate_batches(self, batches: Sequence[ReceivedEventBatch]) -> list[_DeduplicatedBatch]:
+        """Separate the duplicates in each batch from the events to store."""
         ends = {name: store.next_event_number for name, store in self._stores.items()}
-        new_ids: dict[str, set[str]] = {}
+        new_hashes: dict[str, set[int]] = {}
         deduplicated = []
         newest_us = self.newest_receipt_us
         for batch in batches:
             store = self.get_store(batch.stream)
-            events, repeated = self._select_new_events(batch, new_ids.setdefault(batch.stream, set()))
+            hashes = hash_events(batch.events)
+            repeated = self._find_duplicates(batch, hashes, new_hashes.setdefault(batch.stream, set()))
+            events = list(batch.events)
+            if repeated:
+                events = [event for position, event in enumerate(events) if position not in repeated]
+                hashes = [key_hash for position, key_hash in enumerate(hashes) if position not in repeated]
+            new_hashes[batch.stream].update(hashes)
             received_us = max(batch.received_us, newest_us + 1)
             record = WalRecord(batch.stream, ends[store.name], received_us, events, *_learnt_kinds_of_batch(batch))
             newest_us = record.last_received_us
             ends[store.name] = record.end_event_number
-            deduplicated.append((record, repeated))
+            deduplicated.append(_DeduplicatedBatch(record, hashes, repeated))
         return deduplicated
 
-    def _select_new_events(self, batch: ReceivedEventBatch, new_ids: set[str]) -> tuple[list[Event], set[int]]:
-        """Return the events of the batch to store, and the positions of the other events, which are duplicates."""
-        ids = [event.id for event in batch.events]
-        duplicates = self._recent_ids[batch.stream].find_duplicates(ids, self._clock_us())
-        duplicates |= {position for position, event_id in enumerate(ids) if event_id in new_ids} if new_ids else set()
-        duplicates |= self._find_reimported_positions(batch)
-        events = (
-            [event for position, event in enumerate(batch.events) if position not in duplicates]
-            if duplicates
-            else list(batch.events)
-        )
-        new_ids.update(event.id for event in events)
-        return events, duplicates
+    def _find_duplicates(self, batch: ReceivedEventBatch, hashes: Sequence[int], new_hashes: set[int]) -> set[int]:
+        """Return the positions of the batch's duplicates.
+
+        `hashes` has the hashes of the batch's events, and `new_hashes` those of earlier batches of the same append.
+        """
+        duplicates = self._recent_ids[batch.stream].find_duplicates(batch.events, hashes, self._clock_us())
+        if not new_hashes.isdisjoint(hashes):
+            duplicates |= {position for position, key_hash in enumerate(hashes) if key_hash in new_hashes}
+        return duplicates | self._find_reimported_positions(batch)
 
     def _find_reimported_positions(self, batch: ReceivedEventBatch) -> set[int]:
         """Return the positions of events in the batch that are imported again although they are still stored."""
         received = [event.received_us for event in batch.events if event.received_us is not None]
         if not received:
             return set()
-        bounds = {"since": min(received), "until": max(received), "ids": [event.id for event in batch.events]}
-        with self._session.cursor_with_shared_access() as cursor:
-            rows = cursor.execute(
-                self.get_store(batch.stream).table_statements.select_stored_ids_by_receipt(), bounds
-            ).fetchall()
-        stored_ids = {row[0] for row in rows}
-        return {position for position, event in enumerate(batch.events) if event.id in stored_ids}
+        sql = self.get_store(batch.stream).table_statements.select_stored_keys_by_receipt()
+        bounds = {"since": min(received), "until": max(received)}
+        stored_keys = self._select_keys(sql, [event.key for event in batch.events], bounds)
+        return {position for position, event in enumerate(batch.events) if event.key in stored_keys}
 
     def _create_recent_ids(self, store: StreamStore) -> RecentIds:
         sql = store.table_statements.select_newest_events_receipt_range()
@@ -436,19 +449,24 @@ class Storage:
         self._raise_newest_receipt_time(newest_us or 0)
         opened_us = max(self._clock_us(), newest_us or 0) + 1
         return RecentIds(
-            self._stored_id_lookup(store, oldest_us or opened_us), opened_us, has_earlier_events=newest_us is not None
+            self._stored_key_lookup(store, oldest_us or opened_us), opened_us, has_earlier_events=newest_us is not None
         )
 
-    def _stored_id_lookup(self, store: StreamStore, oldest_us: int) -> IdLookup:
-        """Return a function that looks up ids among the flushed events in the deduplication window."""
+    def _stored_key_lookup(self, store: StreamStore, oldest_us: int) -> KeyLookup:
+        """Return a function that looks up keys among the flushed events in the deduplication window."""
 
-        def find_stored_ids(ids: Sequence[str], before_us: int) -> set[str]:
+        def find_stored_keys(keys: Sequence[EventKey], before_us: int) -> set[EventKey]:
             since_us = min(self._clock_us() - DEDUPLICATION_WINDOW_US, oldest_us)
-            values = {"since": since_us, "before": before_us, "ids": list(ids)}
-            with self._session.cursor_with_shared_access() as cursor:
-                return {row[0] for row in cursor.execute(store.table_statements.select_stored_ids(), values).fetchall()}
+            bounds = {"since": since_us, "before": before_us}
+            return self._select_keys(store.table_statements.select_stored_keys(), keys, bounds)
 
-        return find_stored_ids
+        return find_stored_keys
+
+    def _select_keys(self, sql: str, keys: Sequence[EventKey], bounds: Mapping[str, int]) -> set[EventKey]:
+        """Return those of the keys that the statement finds among flushed events, within bounds of receive times."""
+        values = {**bounds, "projects": [project for project, _ in keys], "ids": [event_id for _, event_id in keys]}
+        with self._session.cursor_with_shared_access() as cursor:
+            return set(cursor.execute(sql, values).fetchall())
 
     # Methods that make events visible to queries.
 
@@ -490,20 +508,20 @@ class Storage:
 
 
 def _make_append_result(
-    batch: ReceivedEventBatch, new_events: int, repeated: set[int], stored: set[str]
+    batch: ReceivedEventBatch, deduplicated: _DeduplicatedBatch, stored: set[EventKey]
 ) -> BatchAppendResult:
-    """Return the result for one batch; a repeated event counts as accepted if its id is in `stored`.
+    """Return the result for one batch; a repeated event counts as accepted if its key is in `stored`.
 
-    `repeated` has the positions of the repeated events. `stored` has the ids of events that an earlier attempt of the
-    same append stored. An accepted id is removed from `stored`, so that the event counts as accepted only in the first
-    batch with this id.
+    `stored` has the keys (project and id) of events that an earlier attempt of the same append stored. An accepted key
+    is removed from `stored`, so that the event counts as accepted only in the first batch with this key.
     """
+    new_events, repeated = len(deduplicated.record.events), deduplicated.repeated_positions
     if not repeated:
         return BatchAppendResult(new_events, 0)
     duplicates = []
     for position in sorted(repeated):
-        if batch.events[position].id in stored:
-            stored.remove(batch.events[position].id)
+        if batch.events[position].key in stored:
+            stored.remove(batch.events[position].key)
         else:
             duplicates.append(position)
     return BatchAppendResult(new_events + len(repeated) - len(duplicates), len(duplicates), tuple(duplicates))

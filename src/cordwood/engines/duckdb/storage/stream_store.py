@@ -30,7 +30,7 @@ from cordwood.engines.duckdb.storage.wal import WalRecord
 from cordwood.engines.engine import StreamStats
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Event, EventPath, EventShape, ValueKind, ValueKindsByPath
+from cordwood.model.event import Event, EventKey, EventPath, EventShape, ValueKind, ValueKindsByPath
 
 
 class FlushOutOfOrderError(Exception):
@@ -140,9 +140,9 @@ class StreamStore:
             min(filter(None, (facts.oldest_us, *times)), default=None),
         )
 
-    def unflushed_ids(self, first: int) -> set[str]:
-        """Return the ids of unflushed events from the sequence number `first` on."""
-        return {event.id for chunk in self._unflushed_chunks(first, self.next_event_number) for event in chunk.events}
+    def unflushed_keys(self, first: int) -> set[EventKey]:
+        """Return the projects and ids of unflushed events from the sequence number `first` on."""
+        return {event.key for chunk in self._unflushed_chunks(first, self.next_event_number) for event in chunk.events}
 
     # The following methods add events.
 

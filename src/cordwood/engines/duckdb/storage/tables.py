@@ -151,20 +151,24 @@ class StreamTableStatements:
         events = table or self.table
         return f"SELECT epoch_us(timestamp) FROM {events} ORDER BY timestamp DESC LIMIT 1 OFFSET $rank - 1"  # noqa: S608
 
-    def select_stored_ids(self) -> str:
-        return (
-            f"SELECT id FROM {self.table} WHERE ingested_at >= make_timestamptz($since)"  # noqa: S608
-            " AND ingested_at < make_timestamptz($before) AND id IN (SELECT unnest($ids))"
-        )
+    def select_stored_keys(self) -> str:
+        """Return SQL that selects the projects and ids of flushed events that are among `$projects` and `$ids`.
 
-    def select_stored_ids_by_receipt(self) -> str:
-        """Return SQL that selects those of `$ids` that occur in flushed events.
-
-        Only events that were received from `$since` to `$until`, inclusive, are searched.
+        The events at the same position of the two lists belong together. Only events that were received from `$since`
+        and before `$before` are searched.
         """
+        return f"{self._select_given_keys()} AND ingested_at < make_timestamptz($before)"
+
+    def select_stored_keys_by_receipt(self) -> str:
+        """Return SQL like that of `select_stored_keys`, for events received from `$since` to `$until`, inclusive."""
+        return f"{self._select_given_keys()} AND ingested_at <= make_timestamptz($until)"
+
+    def _select_given_keys(self) -> str:
+        given = "(SELECT unnest($projects::VARCHAR[]) AS given_project, unnest($ids::VARCHAR[]) AS given_id)"
         return (
-            f"SELECT id FROM {self.table} WHERE ingested_at >= make_timestamptz($since)"  # noqa: S608
-            " AND ingested_at <= make_timestamptz($until) AND id IN (SELECT unnest($ids))"
+            f"SELECT DISTINCT project, id FROM {self.table} SEMI JOIN {given}"  # noqa: S608 - our own names
+            " ON id = given_id AND project IS NOT DISTINCT FROM given_project"
+            " WHERE ingested_at >= make_timestamptz($since)"
         )
 
     def select_newest_events_receipt_range(self) -> str:
