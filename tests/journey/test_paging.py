@@ -101,6 +101,14 @@ required = true
 */
 select t.id from `cloudflare.logs.prod` as t where t.project = @project order by t.timestamp desc
 """,
+    "shared_ids": """/*
+name = "shared_ids"
+max_rows = 90
+sandbox = true
+*/
+with logs as (select t.id, t.timestamp, t.event_message, t.project, t.metadata from `cloudflare.logs.prod` as t where t.id like 'shared-%')
+select id from logs
+""",
     "own_cursor": """/*
 name = "own_cursor"
 max_rows = 90
@@ -269,6 +277,25 @@ def test_pages_contain_each_row_once_while_events_arrive(service: Service, name:
     else:
         assert rows == before
     assert expected is None or before.total() == expected
+
+
+@pytest.mark.parametrize("is_redacted", [False, True])
+@pytest.mark.parametrize("order", ["", "order by timestamp", "order by event_message"])
+def test_pages_contain_the_events_of_all_projects_that_have_the_same_id_and_time(
+    service: Service, order: str, *, is_redacted: bool
+) -> None:
+    """Send the same ids, times and messages in several projects, in another order of projects for each id."""
+    if not service.client.get("/api/endpoints/query/shared_ids").json()["result"]:
+        for number in range(20):
+            shared = {"id": f"shared-{number}", "timestamp": "2026-01-01T00:00:00Z", "event_message": "same"}
+            projects = random.Random(number).sample(range(10), 10)
+            sent = [{**shared, "project": f"p{project}"} for project in projects]
+            assert service.send(EDGE_STREAM, sent).json()["accepted"] == 10
+    headers = {"LF-ENDPOINT-REDACT-PII": "true"} if is_redacted else None
+    for page_size in (1, 7):
+        sql = f"select id, project from logs {order} limit {30 * page_size}"
+        rows = all_rows(fetch_pages(service, "shared_ids", {"sql": sql, "page_size": str(page_size)}, headers))
+        assert len(set(rows)) == len(rows) == min(30 * page_size, 200)
 
 
 @pytest.mark.parametrize("name", ["newest first", "another order", "elements", "groups"])

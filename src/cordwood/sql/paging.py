@@ -29,6 +29,7 @@ from cordwood.sql.query_templates import sort_key
 
 _TIME_COLUMN: Final = "timestamp"
 _ID_COLUMN: Final = "id"
+_PROJECT_COLUMN: Final = "project"
 _RECEIPT_TIME_COLUMN: Final = "ingested_at"
 _ROW_POSITION_COLUMN_NAMES: Final = ("time of the row", "id of the row")
 _PAGE_BOUNDARY_PARAMETER_NAMES: Final = ("time_of_last_row", "id_of_last_row")
@@ -95,14 +96,14 @@ class PagingMethod(msgspec.Struct, frozen=True):
 class _TimeOrder(msgspec.Struct, frozen=True):
     """An order of an answer by the time and then the id of events, with the columns of the SELECT that have them.
 
-    `other_id_columns` are the ids of joined events. If `has_array_elements` is set, an event yields a row for each
-    element of its arrays.
+    `other_key_columns` are the ids of joined events, and the projects of events. If `has_array_elements` is set, an
+    event yields a row for each element of its arrays.
     """
 
     time_column: exp.Column
     id_column: exp.Column
     is_descending: bool
-    other_id_columns: tuple[exp.Column, ...] = ()
+    other_key_columns: tuple[exp.Column, ...] = ()
     has_array_elements: bool = False
 
 
@@ -135,7 +136,7 @@ class PageQueryRewriter:
         self._limit, self._offset = (_row_count_or_parameter(tree.args.get(name)) for name in ("limit", "offset"))
         self._is_first_page = not page.rows_sent_before and page.remaining_rows is None
         may_go_on = self._may_have_more_pages(parameters, page.min_page_size(max_rows))
-        self._time_order, self._row_ids = _find_order_and_row_ids(tree) if may_go_on else (None, [])
+        self._time_order, self._row_keys = _find_order_and_row_keys(tree) if may_go_on else (None, [])
         self.is_paged_on_request = may_go_on and self._is_order_costly and not page.is_paging_requested
         self._is_paged = may_go_on and not self.is_paged_on_request
         self._boundary_parameter_names = _unused_boundary_parameter_names(parameters)
@@ -151,7 +152,7 @@ class PageQueryRewriter:
 
         An order by all columns of the answer costs most. If LIMIT is a parameter, most calls need only one page.
         """
-        return bool(self._row_count_parameters) or (self._time_order is None and not self._row_ids)
+        return bool(self._row_count_parameters) or (self._time_order is None and not self._row_keys)
 
     def _may_have_more_pages(self, parameters: Mapping[str, Parameter], rows: int) -> bool:
         """Return whether the answer may have rows beyond one page.
@@ -191,7 +192,7 @@ class PageQueryRewriter:
             for table in list(self._tree.find_all(exp.Table)):
                 if table.meta_get("stream"):
                     _restrict_to_received_events(table)
-        if self._time_order is None and not self._row_ids:
+        if self._time_order is None and not self._row_keys:
             self._append_sort_keys(self._column_sort_keys())
 
     def order_rows(self, *, hashes_ids: bool) -> None:
@@ -206,7 +207,10 @@ class PageQueryRewriter:
             self._order_by_time(self._time_order, hashes_ids=hashes_ids)
         else:
             self._append_sort_keys(
-                [sort_key(_id_sort_key(column, hashes_ids=hashes_ids), is_descending=False) for column in self._row_ids]
+                [
+                    sort_key(_id_sort_key(column, hashes_ids=hashes_ids), is_descending=False)
+                    for column in self._row_keys
+                ]
             )
         left = self._limit if self._page.remaining_rows is None else self._page.remaining_rows
         if not self._is_first_page or not isinstance(left, str):
@@ -220,7 +224,7 @@ class PageQueryRewriter:
         """Order by the query's keys or else by time, and then by ids; begin after the last row of the previous page."""
         hidden = copy_tree(order.time_column), _id_sort_key(order.id_column, hashes_ids=hashes_ids)
         own = self._tree.args["order"].expressions if self._tree.args.get("order") else []
-        ids = [hidden[1], *(_id_sort_key(column, hashes_ids=hashes_ids) for column in order.other_id_columns)]
+        ids = [hidden[1], *(_id_sort_key(column, hashes_ids=hashes_ids) for column in order.other_key_columns)]
         keys = own or [sort_key(hidden[0], order.is_descending)]
         self._tree.set(
             "order", exp.Order(expressions=[*keys, *(sort_key(value, is_descending=False) for value in ids)])
@@ -252,12 +256,12 @@ class PageQueryRewriter:
         return [sort_key(exp.Literal.number(index), is_descending=False) for index in indexes if index not in used]
 
 
-def _find_order_and_row_ids(tree: exp.Expr) -> tuple[_TimeOrder | None, list[exp.Column]]:
-    """Return the answer's order by time (None if it has another order), and the id columns that identify a row."""
+def _find_order_and_row_keys(tree: exp.Expr) -> tuple[_TimeOrder | None, list[exp.Column]]:
+    """Return the answer's order by time (None if it has another order), and the columns that identify a row."""
     if not isinstance(tree, exp.Select) or not _is_computed_row_by_row(tree):
         return None, []
     columns = _EventColumnFinder()
-    return None if _has_offset(tree) else columns.find_time_order(tree), columns.find_row_id_columns(tree)
+    return None if _has_offset(tree) else columns.find_time_order(tree), columns.find_row_key_columns(tree)
 
 
 def _has_offset(tree: exp.Expr) -> bool:
@@ -290,7 +294,7 @@ def _row_count_clause(clause: type[exp.Limit] | type[exp.Offset], rows: int) -> 
 
 
 def _id_sort_key(column: exp.Column, *, hashes_ids: bool) -> exp.Expr:
-    """Return an id as a sort key, hashed if ids must not be revealed."""
+    """Return an id or project as a sort key, hashed if it must not be revealed."""
     value = copy_tree(column)
     return digest_call(value) if hashes_ids else value
 
@@ -342,20 +346,30 @@ class _EventColumnFinder:
         ids = [typed_column(_ID_COLUMN, relation.alias_or_name, exp.DType.TEXT) for relation in events]
         others = tuple(column for column in ids if column.table != time.table)
         own = next(column for column in ids if column.table == time.table)
+        others += tuple(self._find_project_columns(events, tree))
         return _TimeOrder(time, own, is_descending, others, has_array_elements=len(events) < len(relations))
 
-    def find_row_id_columns(self, tree: exp.Select) -> list[exp.Column]:
-        """Return the id columns of the events from which a row is made; no columns if ids do not identify rows.
+    def _find_project_columns(self, relations: Iterable[exp.Expr], select: exp.Select) -> list[exp.Column]:
+        """Return the columns with the projects of events, which distinguish events of several projects with one id.
+
+        A relation that does not pass on the project has no such column.
+        """
+        columns = (typed_column(_PROJECT_COLUMN, relation.alias_or_name, exp.DType.TEXT) for relation in relations)
+        return [column for column in columns if self.is_event_column(column, select, _PROJECT_COLUMN)]
+
+    def find_row_key_columns(self, tree: exp.Select) -> list[exp.Column]:
+        """Return the ids and projects of the events from which a row is made; no columns if ids do not identify rows.
 
         Rows that are made from the elements of one array have the same id, so ids do not identify these rows.
         """
         relations = list(self.relations_by_name(tree).values())
         if not all(self._has_unique_event_ids(relation, tree) for relation in relations):
             return []
-        return [typed_column(_ID_COLUMN, relation.alias_or_name, exp.DType.TEXT) for relation in relations]
+        ids = [typed_column(_ID_COLUMN, relation.alias_or_name, exp.DType.TEXT) for relation in relations]
+        return ids + self._find_project_columns(relations, tree)
 
     def _has_unique_event_ids(self, relation: exp.Expr, select: exp.Select) -> bool:
-        """Return whether each row of the relation has the id of its event, and no other row has this id."""
+        """Return whether each row of the relation has the id of its event, and no other row of its project has it."""
         if not self.is_event_column(
             typed_column(_ID_COLUMN, relation.alias_or_name, exp.DType.TEXT), select, _ID_COLUMN
         ):

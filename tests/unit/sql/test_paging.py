@@ -91,6 +91,32 @@ def test_a_page_skips_rows_and_keeps_to_the_limit_of_the_query(logs: EndpointPro
     assert {slot.name for slot in last_page.slots} >= {"time_of_last_row", "id_of_last_row"}
 
 
+def compile_over_all_projects(inner_columns: str, sql: str) -> str:
+    text = f"""/*
+name = "all"
+max_rows = 90
+sandbox = true
+redact_pii = false
+*/
+with logs as (select {inner_columns} from `cloudflare.logs.prod` as t)
+select id from logs
+"""
+    program = parse_and_check_endpoint(read_endpoint_file("all.sql", text))
+    return compile_query(program, sql).sql
+
+
+@pytest.mark.parametrize("order", ["", "order by timestamp", "order by event_message"])
+def test_events_of_several_projects_with_one_id_are_ordered_by_project(order: str) -> None:
+    passes_on = compile_over_all_projects(
+        "t.id, t.timestamp, t.event_message, t.project", f"select id from logs {order}"
+    )
+    lacks = compile_over_all_projects("t.id, t.timestamp, t.event_message", f"select id from logs {order}")
+    key = '"t"."id" ASC NULLS FIRST'
+    assert f'{key}, "t"."project" ASC NULLS FIRST' in passes_on
+    assert key in lacks
+    assert '"project"' not in lacks
+
+
 def test_ctes_that_are_read_twice_are_analysed_once(logs: EndpointProgram) -> None:
     steps = "".join(
         f", c{n} as (select id, timestamp from c{n - 1} union all select id, timestamp from c{n - 1})"
