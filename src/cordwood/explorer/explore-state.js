@@ -136,8 +136,10 @@ export function tableOf(view, answer, paths, series) {
 
 /** Return an answer with new rows in front, newest first, without those that it has already. */
 export function withNewRows(answer, rows, limit) {
-  const known = new Set(answer.rows.map((row) => row.id));
-  const fresh = rows.filter((row) => row.id === undefined || !known.has(row.id)).reverse();
+  // Events of several projects may have the same id.
+  const keyOf = (row) => JSON.stringify([row.id, row.project]);
+  const known = new Set(answer.rows.map(keyOf));
+  const fresh = rows.filter((row) => row.id === undefined || !known.has(keyOf(row))).reverse();
   const columns = answer.columns.length ? answer.columns : Object.keys(rows[0]);
   return { ...answer, columns, rows: [...fresh, ...answer.rows].slice(0, limit) };
 }
