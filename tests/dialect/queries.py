@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from tests.dialect.details import DETAILS
 from tests.dialect.functions import FUNCTION_QUERIES
+from tests.dialect.nulls import NULL_QUERIES
 
 _EDGE_SOURCE = "source = 'edge_logs'"
 _ODD_ATTRIBUTE = "log_attributes['odd']"
@@ -415,4 +416,4 @@ _STATEMENTS = (
 
 
 def queries() -> list[str]:
-    return [*_row_queries(), *_group_queries(), *_STATEMENTS, *DETAILS, *FUNCTION_QUERIES]
+    return [*_row_queries(), *_group_queries(), *_STATEMENTS, *DETAILS, *NULL_QUERIES, *FUNCTION_QUERIES]

@@ -169,6 +169,8 @@ def _cast_to_bool(translator: ArgumentTranslator, node: exp.Expr, value: TypedVa
         return TypedValue(value.node, BOOL, constant_value=value.constant_value)
     if value.type.name in ("Int64", "Float64"):
         return TypedValue(exp.NEQ(this=parenthesize_if_operation(value.node), expression=exp.Literal.number(0)), BOOL)
+    if value.type.name == "Nothing":
+        return TypedValue(translator.fill_template(node, "cast(null as bool)"), BOOL)
     raise translator.refused_error(node, f"A {value.type} cannot be made a Bool.", "Compare it, as in x = 'true'.")
 
 
@@ -261,6 +263,7 @@ def _int_or_default_translator(bits: int, *, is_signed: bool, is_null: bool) -> 
     """Return the translator of a function, such as toInt8OrNull, that converts a text with a decimal integer.
 
     For any other text, and for a number out of range, the function returns NULL if `is_null` is set, and otherwise 0.
+    For NULL, it always returns NULL.
     """
     minimum = -(2 ** (bits - 1)) if is_signed else 0
     maximum = 2 ** (bits - 1) - 1 if is_signed else min(2**bits, 2**63) - 1
@@ -268,31 +271,45 @@ def _int_or_default_translator(bits: int, *, is_signed: bool, is_null: bool) -> 
     def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         text = _text_argument(translator, *checked_arguments(translator, call, 1))
         bounds = [exp.Literal.string(str(minimum)), exp.Literal.string(str(maximum))]
-        converted = internal_call("whole_number", text.node, *bounds)
-        return TypedValue(converted, INT.as_nullable()) if is_null else TypedValue(converted, INT, default_for_null=0)
+        converted = TypedValue(internal_call("whole_number", text.node, *bounds), INT.as_nullable())
+        return converted if is_null else _replace_unreadable_by_zero(translator, call, text, converted)
 
     return translate_call
 
 
 def _float_or_default_translator(*, is_null: bool) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
-        converted = internal_call(
-            "float_number", _text_argument(translator, *checked_arguments(translator, call, 1)).node
-        )
-        return (
-            TypedValue(converted, FLOAT.as_nullable()) if is_null else TypedValue(converted, FLOAT, default_for_null=0)
-        )
+        text = _text_argument(translator, *checked_arguments(translator, call, 1))
+        converted = TypedValue(internal_call("float_number", text.node), FLOAT.as_nullable())
+        return converted if is_null else _replace_unreadable_by_zero(translator, call, text, converted)
 
     return translate_call
+
+
+def _replace_unreadable_by_zero(
+    translator: ArgumentTranslator, call: FunctionCall, text: TypedValue, converted: TypedValue
+) -> TypedValue:
+    """Return the number in `converted`, and 0 if `text` is not such a number; return NULL if `text` may be NULL and is.
+
+    `converted` is NULL in both cases.
+    """
+    if not text.type.is_nullable:
+        return TypedValue(converted.node, converted.type.as_not_null(), default_for_null=0)
+    parts = {"text": text.node, "number": converted.node}
+    number = translator.fill_template(call.node, "if(@text is null, null, coalesce(@number, 0))", **parts)
+    return TypedValue(number, converted.type)
 
 
 def _text_argument(translator: ArgumentTranslator, node: exp.Expr) -> TypedValue:
     """Return the value of an argument that must be a text.
 
     If the argument reads a missing key of a map, which is an empty text in ClickHouse, the value is NULL. NULL need not
-    be replaced by an empty text, because the functions that use this value treat both alike: neither is a number.
+    be replaced by an empty text, because an empty text is not a number either. Such a value is not nullable by its
+    type, so the caller can tell it from a value that may be NULL in ClickHouse.
     """
     value = translator.translate_expression(node)
+    if value.type.name == "Nothing":
+        return TypedValue(translator.fill_template(node, "cast(null as string)"), STRING.as_nullable())
     if value.type.name != "String":
         hint = "Numbers need no conversion: write toInt64(…) for another type."
         raise translator.refused_error(node, f"A text is wanted here, and this is a {value.type}.", hint)
