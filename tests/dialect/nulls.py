@@ -14,4 +14,20 @@ _CONVERSIONS: Final = (
     "SELECT toInt64(NULL) AS a, toString(NULL) AS b, toDate(NULL) AS c, toDateTime64(NULL, 3) AS d, parseDateTimeBestEffortOrNull(NULL) AS e, parseDateTimeBestEffort(nullIf('', '')) AS f",
 )
 
-NULL_QUERIES: Final = _CONVERSIONS
+_AGGREGATES: Final = (
+    f"SELECT argMax(id, {_NEVER}) AS a, argMin(timestamp, {_NEVER}) AS b, argMax(1 = 1, {_NEVER}) AS c, argMaxIf(id, timestamp, 1 = 0) AS d, argMax(id, NULL) AS e FROM logs",
+    "SELECT source, argMax(id, nullIf(log_attributes['level'], '')) AS a FROM logs GROUP BY source ORDER BY source",
+    f"SELECT argMax(id, {_NEVER}) AS a, argMin(id, timestamp) AS b FROM logs WHERE source = 'nowhere'",
+)
+
+_MAPS_AND_ARRAYS: Final = (
+    "SELECT has(['a'], NULL) AS a, has(['a'], nullIf('a', 'a')) AS b, has([1], nullIf(1, 2)) AS c, has([], NULL) AS d, NOT has([1], NULL) AS e",
+    "SELECT count() AS c FROM logs WHERE NOT has(['GET'], nullIf(log_attributes['request.method'], ''))",
+    f"SELECT log_attributes[NULL] AS a, log_attributes[{_NEVER}] AS b, map('a', 'b')[NULL] AS c, arrayElement(log_attributes, NULL) AS d FROM logs LIMIT 2",
+    f"SELECT count() AS c FROM logs WHERE log_attributes[{_NEVER}] = ''",
+    f"SELECT a[NULL] AS x, a[{_NEVER.replace('log_attributes', 'a')}] AS y FROM (SELECT log_attributes AS a FROM logs ORDER BY id LIMIT 1)",
+    "SELECT [1, 2][NULL] AS a, arrayElement(['a'], nullIf(1, 1)) AS b, arrayElement(['a'], nullIf(1, 2)) AS c",
+    "SELECT [toDateTime('2026-01-01 00:00:00')][5] AS a, [toDate('2026-01-01')][5] AS b",
+)
+
+NULL_QUERIES: Final = (*_CONVERSIONS, *_AGGREGATES, *_MAPS_AND_ARRAYS)

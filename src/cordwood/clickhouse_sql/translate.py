@@ -515,6 +515,8 @@ def _translate_subscript(translator: ArgumentTranslator, node: exp.Expr) -> Type
 def map_item(translator: ArgumentTranslator, node: exp.Expr, value: TypedValue, key_node: exp.Expr) -> TypedValue:
     """Return the value for a key of a map; if the map does not have the key, return the default of the values' type."""
     key = translator.translate_expression(key_node)
+    if key.type.name == "Nothing":
+        return TypedValue(exp.Null(), NOTHING)
     if value.map_entries is None:
         if isinstance(key.constant_value, str) and is_json_map(value):
             return TypedValue(internal_call("json_string", value.node, key.node), STRING, default_for_null="")
@@ -563,9 +565,20 @@ def _map_item_by_computed_key(
                 [*filter(None, items), text_value("")],
             )
     key = translator.string_value(key_node)
-    return TypedValue(
+    item = TypedValue(
         internal_call("json_member", map_as_json(translator, node, value).node, key.node), STRING, default_for_null=""
     )
+    return _null_if_key_is_null(translator, node, key, item)
+
+
+def _null_if_key_is_null(
+    translator: ArgumentTranslator, node: exp.Expr, key: TypedValue, item: TypedValue
+) -> TypedValue:
+    """Return the item of a map or an array for a key or an index; it is NULL if the key may be NULL, and is."""
+    if not key.type.is_nullable:
+        return item
+    parts = {"key": key.node, "item": item.node_with_default_for_null()}
+    return TypedValue(translator.fill_template(node, "if(@key is null, null, @item)", **parts), item.type.as_nullable())
 
 
 def _value_of_missing_key(type_: ClickHouseType) -> TypedValue:
@@ -587,14 +600,29 @@ def array_element(
         raise translator.refused_error(node, f"A {value.type} has no elements.")
     index = translator.number_value(index_node)
     element_type = value.type.element_type
-    array = value.node_with_default_for_null()
+    array, position = value.node_with_default_for_null(), index.node
     if isinstance(index.constant_value, (int, float)) and index.constant_value < 0:
-        array, index.node = (
-            translator.fill_template(node, "array_reverse(@array)", array=array),
-            literal_node(-int(index.constant_value)),
-        )
-    bracket = copy_source_position(node, exp.Bracket(this=array, expressions=[index.node], offset=1, safe=True))
-    return TypedValue(bracket, element_type, default_for_null=default_of_type(element_type))
+        array = translator.fill_template(node, "array_reverse(@array)", array=array)
+        position = literal_node(-int(index.constant_value))
+    bracket = copy_source_position(node, exp.Bracket(this=array, expressions=[position], offset=1, safe=True))
+    element = value_with_default_of_type(translator, node, bracket, element_type)
+    return _null_if_key_is_null(translator, node, index, element)
+
+
+def value_with_default_of_type(
+    translator: ArgumentTranslator, node: exp.Expr, value: exp.Expr, type_: ClickHouseType
+) -> TypedValue:
+    """Return a value of the type, with the default of the type in place of NULL; NULL is kept if the type is nullable.
+
+    The value may be an aggregate over no rows, or an array's element whose index is out of range.
+    """
+    if not type_.is_nullable and type_.name in _EPOCH_SQL_BY_TIME_TYPE:
+        template = f"coalesce(@value, {_EPOCH_SQL_BY_TIME_TYPE[type_.name]})"
+        return TypedValue(translator.fill_template(node, template, value=value), type_)
+    return TypedValue(value, type_, default_for_null=default_of_type(type_))
+
+
+_EPOCH_SQL_BY_TIME_TYPE: Final = {"DateTime": "timestamp_micros(0)", "Date": "date_from_unix_date(0)"}
 
 
 def default_of_type(type_: ClickHouseType) -> str | int | float | None:

@@ -11,7 +11,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import ArgumentTranslator, FunctionCall
-from cordwood.clickhouse_sql.translate import as_float, default_of_type
+from cordwood.clickhouse_sql.translate import as_float, value_with_default_of_type
 from cordwood.clickhouse_sql.values import FLOAT, INT, ClickHouseType, TypedValue, array_type_of, literal_node
 from cordwood.sql.nodes import internal_call
 
@@ -57,12 +57,7 @@ def _apply_if_condition(translator: ArgumentTranslator, call: FunctionCall, node
 def _use_default_for_no_rows(
     translator: ArgumentTranslator, call: FunctionCall, aggregated: exp.Expr, type_: ClickHouseType
 ) -> TypedValue:
-    if type_.is_nullable:
-        return TypedValue(aggregated, type_)
-    if type_.name in ("DateTime", "Date"):
-        zero = "timestamp_micros(0)" if type_.name == "DateTime" else "date_from_unix_date(0)"
-        return TypedValue(translator.fill_template(call.node, f"coalesce(@value, {zero})", value=aggregated), type_)
-    return TypedValue(aggregated, type_, default_for_null=default_of_type(type_))
+    return value_with_default_of_type(translator, call.node, aggregated, type_)
 
 
 def _translate_count(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
@@ -164,15 +159,17 @@ def _comparable_value(translator: ArgumentTranslator, node: exp.Expr) -> TypedVa
 def _argument_at_extreme_translator(name: str) -> _AggregateTranslator:
     """Return the translator of argMin or argMax.
 
-    These functions return the first argument's value in a row where the second argument is smallest or largest.
+    These functions return the first argument's value in a row where the second argument is smallest or largest. If the
+    second argument may be NULL, and is NULL in all rows, the result is NULL.
     """
 
     def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         node, order_node = _checked_arguments(translator, call, 2)
         value, order = _comparable_value(translator, node), _comparable_value(translator, order_node)
         parts = {"value": value.node, "order": _apply_if_condition(translator, call, order.node)}
+        type_ = value.type.as_nullable() if order.type.is_nullable else value.type
         return _use_default_for_no_rows(
-            translator, call, translator.fill_template(call.node, f"{name}(@value, @order)", **parts), value.type
+            translator, call, translator.fill_template(call.node, f"{name}(@value, @order)", **parts), type_
         )
 
     return translate_call
@@ -182,6 +179,8 @@ def _group_array_translator(*, is_distinct: bool) -> _AggregateTranslator:
     def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         (node,) = _checked_arguments(translator, call, 1, parameters=1)
         value = _comparable_value(translator, node)
+        if value.type.name == "Nothing":
+            raise translator.refused_error(node, "NULL cannot be gathered in an array.")
         distinct = "distinct " if is_distinct or call.is_distinct else ""
         limit = f" limit {_read_max_elements(translator, call)}" if call.aggregate_parameters else ""
         template = f"array_agg({distinct}@value ignore nulls{limit})"

@@ -136,7 +136,7 @@ def _translate_array_contains(translator: ArgumentTranslator, call: FunctionCall
     array, value = translator.array_value(node), translator.value_with_default_for_null(element_node)
     element_type: ClickHouseType = array.type.element_type or STRING
     type_ = common_type(element_type, value.type)
-    if type_ is None or value.type.name == "Nothing":
+    if type_ is None:
         raise translator.refused_error(
             element_node, f"A {array.type} has no {value.type}.", "Convert it, as in toString(…)."
         )
@@ -145,8 +145,11 @@ def _translate_array_contains(translator: ArgumentTranslator, call: FunctionCall
             element_node, f"A {array.type} has no {value.type}.", "Convert it with toInt64(…)."
         )
     unnest = exp.Unnest(expressions=[array.node], offset=False)
-    membership = exp.In(this=convert_to_type(translator, element_node, value, type_), unnest=unnest)
-    return TypedValue(membership, msgspec.structs.replace(FLAG, is_nullable=value.type.is_nullable))
+    membership: exp.Expr = exp.In(this=convert_to_type(translator, element_node, value, type_), unnest=unnest)
+    if value.type.is_nullable:
+        # In ClickHouse, an array without NULL does not have NULL. No array has NULL here.
+        membership = translator.fill_template(call.node, "coalesce(@membership, false)", membership=membership)
+    return TypedValue(membership, FLAG)
 
 
 def _translate_array_concat(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
