@@ -29,6 +29,8 @@ DETAILS: Final = (
     "SELECT JSONExtractString('not json', 'a') AS e, JSONHas('x', 'a') AS f, JSONLength('[') AS g, isValidJSON('[') AS h, JSONExtractKeys('x') AS i, JSONType('x') AS j",
     "SELECT JSONExtractUInt('{\"a\":-1}', 'a') AS a, JSONExtractInt('{\"a\":\"12\"}', 'a') AS b, JSONExtractInt('{\"a\":true}', 'a') AS c, JSONExtractString('{\"a\":1}', 'a') AS d, JSONExtractString('not json', 'a') AS e, JSONExtractString('{\"a\":null}', 'a') AS f",
     "SELECT [1,2,3][1] AS a, [1,2,3][-1] AS b, [1,2,3][0] AS c, ['a'][5] AS d, [1,2,3][-5] AS e",
+    "SELECT [1,2,3][length('ab')] AS a, [1,2,3][-length('a')] AS b, [1,2,3][1 + 1] AS c, [1,2,3][toInt32('-5')] AS d, [1,2,3][nullIf(2, 1)] AS e, arrayElement([1,2,3], toInt32('-1')) AS f, [[1,2],[3]][1][2] AS g",
+    "SELECT splitByChar('/', log_attributes['request.path'])[length(source) - 7] AS a FROM logs WHERE source = 'edge_logs' ORDER BY id LIMIT 2",
     "SELECT `log_attributes`['request.method'] AS `http.method` FROM logs WHERE source = 'edge_logs' ORDER BY `id` LIMIT 3",
     "SELECT abs(-5) AS a, abs(-5.5) AS b, -(-3) AS c",
     "SELECT addDays(toDate('2026-06-22'), 1) AS a, addMonths(toDate('2026-01-31'), 1) AS b, subtractDays(toDateTime('2026-06-22 09:34:06'), 1) AS c, addWeeks(toDate('2026-06-22'), 1) AS d, addYears(toDate('2024-02-29'), 1) AS e",

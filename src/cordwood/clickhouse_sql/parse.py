@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from sqlglot import exp
-from sqlglot.dialects.dialect import Dialect
+from sqlglot.dialects.clickhouse import ClickHouse
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -29,7 +29,17 @@ from cordwood.sql.parse import (
 )
 from cordwood.sql.stages import ParsedQuery
 
-_CLICKHOUSE_DIALECT: Final = Dialect.get_or_raise("clickhouse")
+
+class _ClickHouseWithPlainIndexes(ClickHouse):
+    """sqlglot's dialect without its change of array indexes.
+
+    Otherwise sqlglot subtracts 1 from those indexes that it recognises as integers, and leaves all others unchanged.
+    """
+
+    INDEX_OFFSET = 0
+
+
+_CLICKHOUSE_DIALECT: Final = _ClickHouseWithPlainIndexes()
 # After one of these words, sqlglot may parse the same parentheses twice. The words include the names of types, and
 # FROM: after it, sqlglot tries the content of the parentheses as a join and as a query.
 _WORDS_BEFORE_REPARSED_PARENTHESES: Final = frozenset(

@@ -495,20 +495,13 @@ def _translate_cast(translator: ArgumentTranslator, node: exp.Expr) -> TypedValu
 
 
 def _translate_subscript(translator: ArgumentTranslator, node: exp.Expr) -> TypedValue:
-    """Translate brackets: the value for a key of a map, or the element of an array.
-
-    sqlglot counts array elements from 0, whereas ClickHouse counts them from 1.
-    """
+    """Translate brackets: the value for a key of a map, or the element of an array."""
     if len(node.expressions) != 1:
         raise translator.refused_error(node, "One key or one place is wanted in the brackets.")
     value = translator.translate_expression(node.this)
     key = node.expressions[0]
     if value.type.name == "Map":
         return map_item(translator, node, value, key)
-    number = key.this if isinstance(key, exp.Neg) else key
-    if isinstance(number, exp.Literal) and str(number.this).isdigit():
-        index_from_1 = int(number.this) * (-1 if number is not key else 1) + 1
-        key = exp.Literal.number(index_from_1) if index_from_1 >= 0 else exp.Neg(this=exp.Literal.number(-index_from_1))
     return array_element(translator, node, value, key)
 
 
@@ -601,9 +594,14 @@ def array_element(
     index = translator.number_value(index_node)
     element_type = value.type.element_type
     array, position = value.node_with_default_for_null(), index.node
-    if isinstance(index.constant_value, (int, float)) and index.constant_value < 0:
-        array = translator.fill_template(node, "array_reverse(@array)", array=array)
-        position = literal_node(-int(index.constant_value))
+    if isinstance(index.constant_value, (int, float)):
+        if index.constant_value < 0:
+            array = translator.fill_template(node, "array_reverse(@array)", array=array)
+            position = literal_node(-int(index.constant_value))
+    else:
+        position = translator.fill_template(
+            node, "@index + if(@index < 0, array_length(@array) + 1, 0)", index=index.node, array=copy_tree(array)
+        )
     bracket = copy_source_position(node, exp.Bracket(this=array, expressions=[position], offset=1, safe=True))
     element = value_with_default_of_type(translator, node, bracket, element_type)
     return _null_if_key_is_null(translator, node, index, element)
@@ -616,13 +614,14 @@ def value_with_default_of_type(
 
     The value may be an aggregate over no rows, or an array's element whose index is out of range.
     """
-    if not type_.is_nullable and type_.name in _EPOCH_SQL_BY_TIME_TYPE:
-        template = f"coalesce(@value, {_EPOCH_SQL_BY_TIME_TYPE[type_.name]})"
+    if not type_.is_nullable and type_.name in _DEFAULT_SQL_BY_TYPE:
+        template = f"coalesce(@value, {_DEFAULT_SQL_BY_TYPE[type_.name]})"
         return TypedValue(translator.fill_template(node, template, value=value), type_)
     return TypedValue(value, type_, default_for_null=default_of_type(type_))
 
 
-_EPOCH_SQL_BY_TIME_TYPE: Final = {"DateTime": "timestamp_micros(0)", "Date": "date_from_unix_date(0)"}
+# The defaults that are not literals.
+_DEFAULT_SQL_BY_TYPE: Final = {"DateTime": "timestamp_micros(0)", "Date": "date_from_unix_date(0)"}
 
 
 def default_of_type(type_: ClickHouseType) -> str | int | float | None:
