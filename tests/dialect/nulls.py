@@ -27,6 +27,7 @@ _MAPS_AND_ARRAYS: Final = (
     f"SELECT count() AS c FROM logs WHERE log_attributes[{_NEVER}] = ''",
     f"SELECT a[NULL] AS x, a[{_NEVER.replace('log_attributes', 'a')}] AS y FROM (SELECT log_attributes AS a FROM logs ORDER BY id LIMIT 1)",
     "SELECT [1, 2][NULL] AS a, arrayElement(['a'], nullIf(1, 1)) AS b, arrayElement(['a'], nullIf(1, 2)) AS c",
+    "SELECT map('a', NULL, 'b', 'x') AS a, map('a', nullIf('x', 'x')) AS b, map('a', NULL)['a'] AS c",
     "SELECT [toDateTime('2026-01-01 00:00:00')][5] AS a, [toDate('2026-01-01')][5] AS b",
 )
 

@@ -78,7 +78,8 @@ def _translate_finite_or_null(node: exp.Expr) -> exp.Expr:
 def _translate_json_object(node: exp.Expr) -> exp.Expr:
     """Build a JSON object as a text, because ClickHouse has no function for members of different types."""
     pairs = [
-        f"toJSONString({{{index}}}), ':', toJSONString({{{index + 1}}})" for index in range(0, len(node.expressions), 2)
+        f"toJSONString({{{index}}}), ':', ifNull(toJSONString({{{index + 1}}}), 'null')"
+        for index in range(0, len(node.expressions), 2)
     ]
     members = ", ',', ".join(pairs)
     return fragment_node(f"concat('{{', {members}, '}}')" if pairs else "'{}'", *node.expressions)
