@@ -96,8 +96,15 @@ def cast_to(translator: ArgumentTranslator, node: exp.Expr, value: TypedValue, t
     )
 
 
-def to_text(value: TypedValue) -> TypedValue:
-    """Return the value converted to a text in the same form as by ClickHouse's toString."""
+def to_text(translator: ArgumentTranslator, node: exp.Expr, value: TypedValue) -> TypedValue:
+    """Return the value converted to a text in the same form as by ClickHouse's toString.
+
+    Refuse an array, a map or an interval with the position of `node`.
+    """
+    if value.type.name in ("Array", "Map", "Interval"):
+        raise translator.refused_error(
+            node, f"A {value.type} cannot be made a text.", _TEXT_HINT_BY_TYPE.get(value.type.name)
+        )
     value = value.with_default_for_null()
     type_ = msgspec.structs.replace(STRING, is_nullable=value.type.is_nullable)
     match value.type.name:
@@ -119,12 +126,12 @@ def to_text(value: TypedValue) -> TypedValue:
     return TypedValue(fill_template("cast(@value as string)", value=value.node), type_)
 
 
+MAP_HINT: Final = "Write a value of the map, as in log_attributes['a.b']."
+_TEXT_HINT_BY_TYPE: Final = {"Array": "Write arrayStringConcat(…) for an array.", "Map": MAP_HINT}
+
+
 def _cast_to_text(translator: ArgumentTranslator, node: exp.Expr, value: TypedValue, _: ClickHouseType) -> TypedValue:
-    if value.type.name in ("Array", "Map", "Interval"):
-        raise translator.refused_error(
-            node, f"A {value.type} cannot be made a text.", "Write arrayStringConcat(…) for an array."
-        )
-    return to_text(value)
+    return to_text(translator, node, value)
 
 
 def _cast_to_int(translator: ArgumentTranslator, node: exp.Expr, value: TypedValue, _: ClickHouseType) -> TypedValue:

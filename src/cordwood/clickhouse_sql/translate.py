@@ -7,7 +7,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import ArgumentTranslator, FunctionCall, call_of
-from cordwood.clickhouse_sql.casts import cast_to, parse_type_name, type_of
+from cordwood.clickhouse_sql.casts import MAP_HINT, cast_to, parse_type_name, type_of
 from cordwood.clickhouse_sql.comparisons import (
     COMPARISON_NODES,
     as_number,
@@ -424,10 +424,13 @@ def unify_values(
 ) -> tuple[list[exp.Expr], ClickHouseType]:
     """Return the expressions of several values after conversion to a common type, and this type.
 
-    The values may be the branches of CASE, the arguments of a function, or the elements of an array.
+    The values may be the branches of CASE, the arguments of a function, or the elements of an array. Maps are refused,
+    because the node of a map need not have its values.
     """
     type_: ClickHouseType = NOTHING
     for value in values:
+        if value.type.name == "Map":
+            raise translator.refused_error(node, "A map cannot stand here.", MAP_HINT)
         wider = common_type(type_, value.type)
         if wider is None:
             hint = "Convert one of them, as in toString(…)."

@@ -7,7 +7,9 @@ from cordwood.clickhouse_sql.functions.aggregates import AGGREGATE_NAMES
 from cordwood.clickhouse_sql.parse import parse_clickhouse_sql, require_permitted_syntax
 from cordwood.clickhouse_sql.permitted_syntax import PERMITTED_AGGREGATES
 from cordwood.clickhouse_sql.permitted_syntax import PERMITTED_FUNCTIONS as PERMITTED
+from cordwood.clickhouse_sql.select import QueryTranslator
 from cordwood.errors import QueryFault
+from cordwood.sql.budget import compilation_scope
 
 
 @pytest.mark.parametrize(
@@ -35,6 +37,34 @@ def test_a_refusal_has_a_position_and_a_hint(sql: str, column: int | None, messa
     assert hint in (fault.hint or "")
     assert fault.span is not None
     assert column in (None, fault.span.column)
+
+
+@pytest.mark.parametrize(
+    ("sql", "message", "hint"),
+    [
+        ("SELECT concat(['a'], 'x')", "A Array(String) cannot be made a text.", "arrayStringConcat"),
+        ("SELECT 'x' || map('a', 'b')", "A Map cannot be made a text.", "a value of the map"),
+        ("SELECT concat('x', INTERVAL 1 DAY)", "A Interval cannot be made a text.", ""),
+        ("SELECT coalesce(map('a', 'b'), map())", "A map cannot stand here.", "a value of the map"),
+        ("SELECT if(1 = 1, map('a', 'b'), map())", "A map cannot stand here.", "a value of the map"),
+        ("SELECT CASE WHEN 1 = 1 THEN map('a', 'b') END", "A map cannot stand here.", "a value of the map"),
+        ("SELECT greatest(map('a', 'b'))", "A map cannot stand here.", "a value of the map"),
+        ("SELECT [map('a', 'b')]", "A map cannot stand here.", "a value of the map"),
+        ("SELECT map('a', map('b', 'c'))", "A map cannot stand here.", "a value of the map"),
+        ("SELECT nullIf(map('a', 1), map('a', 1))", "A Map cannot be NULL.", "Compare a value"),
+        ("SELECT nullIf([1], [1])", "A Array(Int64) cannot be NULL.", "Compare a value"),
+        ("SELECT uniq(map('a', 'b'))", "Maps cannot be counted so.", "a value of the map"),
+        ("SELECT count(DISTINCT map('a', 'b'))", "Maps cannot be counted so.", "a value of the map"),
+    ],
+)
+def test_a_value_of_an_unsuitable_type_is_refused(sql: str, message: str, hint: str) -> None:
+    parsed = require_permitted_syntax(parse_clickhouse_sql(sql))
+    with compilation_scope(), pytest.raises(QueryFault) as caught:
+        QueryTranslator(sql, list, {}, 1000).translate(parsed.tree, is_outermost=True)
+    fault = caught.value
+    assert fault.message == message
+    assert hint in (fault.hint or "")
+    assert fault.span is not None
 
 
 def test_permitted_and_translated_functions_are_the_same() -> None:

@@ -11,6 +11,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import ArgumentTranslator, FunctionCall
+from cordwood.clickhouse_sql.casts import MAP_HINT
 from cordwood.clickhouse_sql.translate import as_float, value_with_default_of_type
 from cordwood.clickhouse_sql.values import FLOAT, INT, ClickHouseType, TypedValue, array_type_of, literal_node
 from cordwood.sql.nodes import internal_call
@@ -84,8 +85,11 @@ def _translate_uniq(translator: ArgumentTranslator, call: FunctionCall) -> Typed
         hint = "Write uniq(concat(a, '/', b)), or count the rows of SELECT DISTINCT a, b in brackets."
         raise translator.refused_error(call.node, f"{call.display_name} of several values is not supported.", hint)
     (node,) = _checked_arguments(translator, call, 1)
-    value = _apply_if_condition(translator, call, translator.value_with_default_for_null(node).node)
-    return TypedValue(translator.fill_template(call.node, "count(distinct @value)", value=value), INT)
+    value = translator.value_with_default_for_null(node)
+    if value.type.name == "Map":
+        raise translator.refused_error(node, "Maps cannot be counted so.", MAP_HINT)
+    distinct = _apply_if_condition(translator, call, value.node)
+    return TypedValue(translator.fill_template(call.node, "count(distinct @value)", value=distinct), INT)
 
 
 def _translate_sum(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
@@ -180,7 +184,7 @@ def _group_array_translator(*, is_distinct: bool) -> _AggregateTranslator:
         (node,) = _checked_arguments(translator, call, 1, parameters=1)
         value = _comparable_value(translator, node)
         if value.type.name == "Nothing":
-            raise translator.refused_error(node, "NULL cannot be gathered in an array.")
+            raise translator.refused_error(call.node, "NULL cannot be gathered in an array.")
         distinct = "distinct " if is_distinct or call.is_distinct else ""
         limit = f" limit {_read_max_elements(translator, call)}" if call.aggregate_parameters else ""
         template = f"array_agg({distinct}@value ignore nulls{limit})"

@@ -49,6 +49,8 @@ def _translate_coalesce(translator: ArgumentTranslator, call: FunctionCall) -> T
 def _translate_null_if(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     left, right = checked_arguments(translator, call, 2)
     value, sentinel = translator.translate_expression(left), translator.value_with_default_for_null(right)
+    if value.type.name in ("Array", "Map", "Interval"):
+        raise translator.refused_error(left, f"A {value.type} cannot be NULL.", "Compare a value of it.")
     if value.default_for_null is not None and value.default_for_null == sentinel.constant_value:
         # NULL in the first argument stands for a default, to which the second argument is equal. NULL need not be
         # replaced by this default, because nullif returns NULL in either case.

@@ -50,7 +50,8 @@ def _internal_function_translator(name: str) -> _CallTranslator:
 
 def _translate_concat(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
     values = [
-        to_text(translator.value_with_default_for_null(part)) for part in checked_arguments(translator, call, 1, -1)
+        to_text(translator, part, translator.value_with_default_for_null(part))
+        for part in checked_arguments(translator, call, 1, -1)
     ]
     concatenated = exp.Concat(expressions=[value.node for value in values])
     concatenated.meta["bigquery_name"] = "CONCAT"
