@@ -349,6 +349,11 @@ def _translate_comparison(translator: ArgumentTranslator, node: exp.Expr) -> Typ
 
 
 _OPERATOR_SYMBOL_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], str]] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
+_IEEE_FUNCTION_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], str]] = {
+    exp.Add: "ieee_add",
+    exp.Sub: "ieee_subtract",
+    exp.Mul: "ieee_multiply",
+}
 
 
 def apply_arithmetic(
@@ -363,12 +368,22 @@ def apply_arithmetic(
         return subtract_times(translator, node, left, right)
     if times and kind is not exp.Mul:
         return add_number_to_time(translator, node, left, right, is_minus=kind is exp.Sub)
+    return _apply_number_arithmetic(translator, node, kind, left, right)
+
+
+def _apply_number_arithmetic(
+    translator: ArgumentTranslator, node: exp.Expr, kind: type[exp.Expr], left: TypedValue, right: TypedValue
+) -> TypedValue:
+    """Return the translation of `+`, `-` or `*` of numbers; a result of floats that is out of range is infinite."""
     for value in (left, right):
         if value.type.name not in (*NUMBER_TYPE_NAMES, "Nothing"):
             sign = _OPERATOR_SYMBOL_BY_NODE_CLASS[kind]
             hint = "Convert it, as in toInt64OrZero(…)." if value.type.name == "String" else None
             raise translator.refused_error(node, f'"{sign}" needs numbers, but this is a {value.type}.', hint)
     type_ = common_type(common_type(left.type, INT) or INT, right.type) or INT
+    if type_.name == "Float64":
+        parts = [convert_to_type(translator, node, value, type_) for value in (left, right)]
+        return TypedValue(internal_call(_IEEE_FUNCTION_BY_NODE_CLASS[kind], *parts), type_)
     left, right = as_number(left), as_number(right)
     return TypedValue(
         copy_source_position(

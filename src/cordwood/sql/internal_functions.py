@@ -48,11 +48,12 @@ RESULT_TYPE_BY_INTERNAL_FUNCTION: Final[dict[str, Datatype]] = {
     "finite": _FLOAT64,
     # A float; NULL if it is NaN.
     "not_nan": _FLOAT64,
-    # Arithmetic of two floats by IEEE 754. It never fails: an overflow gives an infinity, an undefined result NaN.
+    # Functions of floats by IEEE 754, which never fail: an overflow gives an infinity, an undefined result NaN.
     "ieee_add": _FLOAT64,
     "ieee_subtract": _FLOAT64,
     "ieee_multiply": _FLOAT64,
     "ieee_power": _FLOAT64,
+    "ieee_exp": _FLOAT64,
     # The remainder of a division that is rounded toward zero. It has the sign of the dividend.
     "ieee_remainder": _FLOAT64,
     # A float in its shortest decimal form, as ClickHouse writes it.

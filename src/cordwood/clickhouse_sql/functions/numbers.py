@@ -47,24 +47,29 @@ def _rounding_translator(name: str) -> _CallTranslator:
                 translator.fill_template(call.node, f"{name}(@value)", value=value.node),
                 _copy_nullability(FLOAT, value),
             )
-        scale = literal_node(float(10**digits))
-        template = f"ieee_divide({name}(@value * @scale), @scale)"
+        scaled = internal_call("ieee_multiply", value.node, literal_node(float(10**digits)))
+        template = f"ieee_divide({name}(@scaled), @scale)"
         return TypedValue(
-            translator.fill_template(call.node, template, value=value.node, scale=scale),
+            translator.fill_template(call.node, template, scaled=scaled, scale=literal_node(float(10**digits))),
             _copy_nullability(FLOAT, value),
         )
 
     return translate_call
 
 
-def _float_template_translator(template: str, count: int = 1) -> _CallTranslator:
+def _translate_sqrt(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
+    value = as_float(translator.number_value(*checked_arguments(translator, call, 1)))
+    template = "if(@value < 0, cast('nan' as float64), sqrt(@value))"
+    return TypedValue(translator.fill_template(call.node, template, value=value.node), _copy_nullability(FLOAT, value))
+
+
+def _ieee_function_translator(name: str, count: int) -> _CallTranslator:
+    """Return the translator of a function that never fails; it calls the internal function `name` of `count` floats."""
+
     def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         values = [as_float(translator.number_value(part)) for part in checked_arguments(translator, call, count)]
-        parts = {letter: value.node for letter, value in zip("ab", values, strict=False)}
-        nullable = any(value.type.is_nullable for value in values)
-        return TypedValue(
-            translator.fill_template(call.node, template, **parts), msgspec.structs.replace(FLOAT, is_nullable=nullable)
-        )
+        type_ = msgspec.structs.replace(FLOAT, is_nullable=any(value.type.is_nullable for value in values))
+        return TypedValue(internal_call(name, *(value.node for value in values)), type_)
 
     return translate_call
 
@@ -117,10 +122,10 @@ TRANSLATOR_BY_FUNCTION: Final[Mapping[str, _CallTranslator]] = {
     "truncate": _rounding_translator("trunc"),
     "abs": _translate_abs,
     "intdiv": _translate_int_div,
-    "exp": _float_template_translator("exp(@a)"),
-    "sqrt": _float_template_translator("if(@a < 0, cast('nan' as float64), sqrt(@a))"),
-    "pow": _float_template_translator("pow(@a, @b)", 2),
-    "power": _float_template_translator("pow(@a, @b)", 2),
+    "exp": _ieee_function_translator("ieee_exp", 1),
+    "sqrt": _translate_sqrt,
+    "pow": _ieee_function_translator("ieee_power", 2),
+    "power": _ieee_function_translator("ieee_power", 2),
     "greatest": _greatest_or_least_translator("greatest"),
     "least": _greatest_or_least_translator("least"),
     "isnan": _float_test_translator("is_nan(@a)"),

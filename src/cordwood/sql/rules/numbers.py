@@ -21,6 +21,7 @@ from cordwood.sql.nodes import (
     constant_python_value,
     constant_text,
     has_operation,
+    internal_function_name,
     operation_node,
 )
 from cordwood.sql.rules.vocabulary import CommonSql
@@ -214,6 +215,17 @@ _UNCHECKED_FUNCTION_TEMPLATES: Final = {
     **{getattr(exp, name): f"{name.lower()}(@a)" for name in ("Sin", "Cos", "Tan", "Tanh", "Atan", "Asinh")},
 }
 
+# Functions of FLOAT64 by IEEE 754, which never fail, in SQL that all engines understand. IEEE_DIVIDE is BigQuery's; the
+# others are internal functions.
+_IEEE_FUNCTION_TEMPLATES: Final = {
+    "IEEE_DIVIDE": "({0} / {1})",
+    internal_function_name("ieee_add").upper(): "({0} + {1})",
+    internal_function_name("ieee_subtract").upper(): "({0} - {1})",
+    internal_function_name("ieee_multiply").upper(): "({0} * {1})",
+    internal_function_name("ieee_power").upper(): "power({0}, {1})",
+    internal_function_name("ieee_exp").upper(): "exp({0})",
+}
+
 
 class NumberRules(msgspec.Struct, frozen=True):
     """The rules of numeric functions that all engines share; `common_sql` has the engine's own SQL."""
@@ -335,9 +347,10 @@ class NumberRules(msgspec.Struct, frozen=True):
         is_invalid = " AND ".join([words.is_infinite("{0}"), *finite])
         return fragment_node(words.fail_if_sql(node, is_invalid, "Floating point overflow", "{0}"), result, *numbers)
 
-    def _translate_ieee_division(self, node: exp.Expr) -> exp.Expr:
-        parts = map(self.to_float, node.expressions)
-        return fragment_node(f"({self.common_sql.as_float('{0}')} / {self.common_sql.as_float('{1}')})", *parts)
+    def _ieee_rule(self, template: str) -> LoweringRule:
+        """Return the rule of a function of floats that never fails; `{0}` and `{1}` in `template` are its arguments."""
+        sql = template.format(self.common_sql.as_float("{0}"), self.common_sql.as_float("{1}"))
+        return lambda node: fragment_node(sql, *map(self.to_float, node.expressions))
 
     def rules(self) -> RuleSet:
         return RuleSet(
@@ -358,7 +371,7 @@ class NumberRules(msgspec.Struct, frozen=True):
                 exp.Greatest: self._greatest_or_least_rule("greatest"),
                 exp.Least: self._greatest_or_least_rule("least"),
             },
-            by_function_name={"IEEE_DIVIDE": self._translate_ieee_division},
+            by_function_name={name: self._ieee_rule(template) for name, template in _IEEE_FUNCTION_TEMPLATES.items()},
             by_operation_class={OverflowCheck: self._translate_overflow_check},
             by_node_class_before_children=dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div), _wrap_in_overflow_check),
         )

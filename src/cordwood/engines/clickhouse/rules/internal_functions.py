@@ -110,10 +110,6 @@ _RULE_BY_NAME: Final[dict[str, LoweringRule]] = {
     "logfmt_text": _translate_logfmt_text,
     "finite": _translate_finite_or_null,
     "not_nan": lambda node: fill_template("if(isNaN(@a), NULL, @a)", node.expressions[0]),
-    "ieee_add": _rule_from_template("({0} + {1})"),
-    "ieee_subtract": _rule_from_template("({0} - {1})"),
-    "ieee_multiply": _rule_from_template("({0} * {1})"),
-    "ieee_power": _rule_from_template("power({0}, {1})"),
     # ClickHouse returns NaN for an infinite divisor.
     "ieee_remainder": lambda node: fill_template("if(isFinite(@a) AND isInfinite(@b), @a, @a % @b)", *node.expressions),
     "float_text": _rule_from_template("toString({0})"),
