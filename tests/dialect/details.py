@@ -32,6 +32,7 @@ DETAILS: Final = (
     "SELECT [1,2,3][length('ab')] AS a, [1,2,3][-length('a')] AS b, [1,2,3][1 + 1] AS c, [1,2,3][toInt32('-5')] AS d, [1,2,3][nullIf(2, 1)] AS e, arrayElement([1,2,3], toInt32('-1')) AS f, [[1,2],[3]][1][2] AS g",
     "SELECT splitByChar('/', log_attributes['request.path'])[length(source) - 7] AS a FROM logs WHERE source = 'edge_logs' ORDER BY id LIMIT 2",
     "SELECT `log_attributes`['request.method'] AS `http.method` FROM logs WHERE source = 'edge_logs' ORDER BY `id` LIMIT 3",
+    "SELECT 1e3+1 AS a, 1e15+0.5 AS b, 1e3-1 AS c, 1e3+1e3 AS d, 1e3+1e3-1e+2+1 AS e, -1e3+1 AS f, 1.5e3+1_000 AS g, 1e-3+1 AS h, 1e3 +1 AS i, '1e3+1' AS j",
     "SELECT abs(-5) AS a, abs(-5.5) AS b, -(-3) AS c",
     "SELECT pow(0, -1) AS a, pow(-8, 1 / 3) AS b, exp(1000) AS c, sqrt(-1) AS d, toFloat64('1e308') * 10 AS e, 1e308 * 10 - 1e308 * 10 AS f, pow(10, 400) AS g, floor(1e308, 5) AS h, exp(NULL) AS i",
     "SELECT isInfinite(pow(0, -1)) AS a, isNaN(pow(-8, 1 / 3)) AS b, toString(exp(1000)) AS c, 1e308 * 10 = 1 / 0 AS d, toString(-1e308 * 10) AS e, pow(2, 0.5) AS f, exp(-1000) AS g, 1.5 * NULL AS h",

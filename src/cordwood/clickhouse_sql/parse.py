@@ -5,7 +5,7 @@ allow-list in `permitted_syntax.py`.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from sqlglot import exp
@@ -72,12 +72,48 @@ def parse_clickhouse_sql(text: str) -> ParsedQuery:
     return ParsedQuery(tree, text)
 
 
+# The beginning of a token that is a sum, such as 1e3+1: a number with an exponent, and the sign of the sum. sqlglot
+# reads such a sum as one number or, as in 1e3+1e3, as one name.
+_NUMBER_BEFORE_SIGN_PATTERN: Final = re.compile(r"[0-9][0-9_]*(?:[.][0-9_]*)?[eE][+-]?[0-9_]+(?=[+-])", re.ASCII)
+# An operator that sqlglot never reads as a part of a number. It stands for a sign until the text is in tokens.
+_SIGN_SUBSTITUTE: Final = "&"
+_SIGN_TOKEN_TYPES: Final = {"+": TokenType.PLUS, "-": TokenType.DASH}
+
+
 def _tokenize(text: str) -> list[Token]:
-    try:
-        tokens: list[Token] = _CLICKHOUSE_DIALECT.tokenize(text)
-    except TokenError as error:
-        raise tokenizer_fault(error, text) from error
+    """Return the tokens of the text, in which the operands and the sign of a sum such as 1e3+1 are separate tokens.
+
+    If sqlglot has read a sign as a part of a number, the text is read again with an operator in place of the sign. The
+    second number of a sum may begin another such sum, so the text is read at most three times.
+    """
+    signs: set[int] = set()
+    masked_text = text
+    while True:
+        try:
+            tokens: list[Token] = _CLICKHOUSE_DIALECT.tokenize(masked_text)
+        except TokenError as error:
+            raise tokenizer_fault(error, text) from error
+        swallowed_signs = set(_signs_within_numbers(tokens, masked_text))
+        if not swallowed_signs:
+            break
+        signs |= swallowed_signs
+        masked_text = "".join(
+            _SIGN_SUBSTITUTE if index in swallowed_signs else character for index, character in enumerate(masked_text)
+        )
+    for token in tokens:
+        if token.start in signs:
+            token.text = text[token.start]
+            token.token_type = _SIGN_TOKEN_TYPES[token.text]
     return tokens
+
+
+def _signs_within_numbers(tokens: list[Token], text: str) -> Iterator[int]:
+    """Yield the offset of each sign that sqlglot has read as a part of a number or a name, although it begins another."""
+    for token in tokens:
+        if token.token_type in (TokenType.NUMBER, TokenType.VAR):
+            number = _NUMBER_BEFORE_SIGN_PATTERN.match(text, token.start, token.end + 1)
+            if number is not None:
+                yield number.end()
 
 
 def _parse_tokens(tokens: list[Token], text: str) -> exp.Expr:

@@ -1,5 +1,6 @@
 """Translation of ClickHouse expressions to typed BigQuery expressions."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -293,6 +294,8 @@ def _translate_literal(translator: ArgumentTranslator, node: exp.Expr) -> TypedV
         number = float(text)
     except ValueError:
         raise translator.refused_error(node, f"{text[:40]} is not a number that can be read here.") from None
+    if math.isinf(number):
+        raise translator.refused_error(node, "The number is too large: floats have 64 bits.")
     return TypedValue(exp.Literal.number(repr(number)), FLOAT, constant_value=number)
 
 

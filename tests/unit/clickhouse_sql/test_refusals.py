@@ -53,6 +53,7 @@ def test_a_refusal_has_a_position_and_a_hint(sql: str, column: int | None, messa
         ("SELECT map('a', map('b', 'c'))", "A map cannot stand here.", "a value of the map"),
         ("SELECT nullIf(map('a', 1), map('a', 1))", "A Map cannot be NULL.", "Compare a value"),
         ("SELECT nullIf([1], [1])", "A Array(Int64) cannot be NULL.", "Compare a value"),
+        ("SELECT 1e400", "The number is too large: floats have 64 bits.", ""),
         ("SELECT uniq(map('a', 'b'))", "Maps cannot be counted so.", "a value of the map"),
         ("SELECT count(DISTINCT map('a', 'b'))", "Maps cannot be counted so.", "a value of the map"),
     ],
