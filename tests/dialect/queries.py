@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from tests.dialect.columns import COLUMN_QUERIES
 from tests.dialect.details import DETAILS
 from tests.dialect.functions import FUNCTION_QUERIES
 from tests.dialect.nulls import NULL_QUERIES
@@ -416,4 +417,12 @@ _STATEMENTS = (
 
 
 def queries() -> list[str]:
-    return [*_row_queries(), *_group_queries(), *_STATEMENTS, *DETAILS, *NULL_QUERIES, *FUNCTION_QUERIES]
+    return [
+        *_row_queries(),
+        *_group_queries(),
+        *_STATEMENTS,
+        *DETAILS,
+        *COLUMN_QUERIES,
+        *NULL_QUERIES,
+        *FUNCTION_QUERIES,
+    ]

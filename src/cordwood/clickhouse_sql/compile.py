@@ -69,11 +69,7 @@ def translate_to_bigquery(program: EndpointProgram, text: str, records: Recordin
 
     parsed = require_permitted_syntax(parse_clickhouse_sql(text))
     page_rows = program.page.min_page_size(program.endpoint.max_rows)
-    return (
-        QueryTranslator(text, make_log_branches, program.parameters, page_rows)
-        .translate(parsed.tree, is_outermost=True)
-        .tree
-    )
+    return QueryTranslator(text, make_log_branches, program.parameters, page_rows).translate_to_answer(parsed.tree)
 
 
 _KIND_BY_COLUMN: Final = {

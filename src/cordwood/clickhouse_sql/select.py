@@ -11,6 +11,7 @@ from cordwood.clickhouse_sql.calls import FunctionCall
 from cordwood.clickhouse_sql.comparisons import as_number
 from cordwood.clickhouse_sql.functions import TRANSLATOR_BY_FUNCTION
 from cordwood.clickhouse_sql.functions.aggregates import translate_aggregate
+from cordwood.clickhouse_sql.functions.maps_and_arrays import JSON_EXTRACTOR_BY_TYPE
 from cordwood.clickhouse_sql.scope import (
     ARRAY_ELEMENT_REFERENCE_KIND,
     LOGS_ALIAS,
@@ -23,8 +24,16 @@ from cordwood.clickhouse_sql.scope import (
     UnionRows,
     column_node,
 )
-from cordwood.clickhouse_sql.translate import ExpressionTranslator, FilterCondition, map_as_json
-from cordwood.clickhouse_sql.values import STRING, TypedValue, common_type, fill_template
+from cordwood.clickhouse_sql.translate import ExpressionTranslator, FilterCondition, convert_to_type, map_as_json
+from cordwood.clickhouse_sql.values import (
+    NOT_CONSTANT,
+    NUMBER_TYPE_NAMES,
+    STRING,
+    ClickHouseType,
+    TypedValue,
+    common_type,
+    fill_template,
+)
 from cordwood.errors import QueryRefused, QueryUnsupported, UnknownNameInQuery
 from cordwood.model.definitions import Parameter
 from cordwood.sql.budget import charge_nodes, copy_tree
@@ -68,6 +77,14 @@ class QueryTranslator(msgspec.Struct):
     endpoint_parameters: Mapping[str, Parameter]
     max_rows: int
 
+    def translate_to_answer(self, node: exp.Expr) -> exp.Expr:
+        """Return the tree of the whole query, whose columns have the form of the answer's JSON."""
+        translated = self.translate(node, is_outermost=True)
+        for select in _selects_of_union(translated.tree):
+            for item, (_, value) in zip(select.expressions, translated.columns, strict=True):
+                item.set("this", _to_json_answer_node(msgspec.structs.replace(value, node=item.this.pop())))
+        return translated.tree
+
     def translate(self, node: exp.Expr, names: _NamedQueries | None = None, *, is_outermost: bool) -> TranslatedQuery:
         charge_nodes()
         names = self._read_with_clause(node, names or {})
@@ -100,22 +117,53 @@ class QueryTranslator(msgspec.Struct):
             left = left.this
         parts.append(left)
         translated = [self.translate(part, names, is_outermost=is_outermost) for part in reversed(parts)]
-        self._check_union_columns(node, translated)
+        columns = self._unify_union_columns(node, translated)
         tree = _parenthesize_if_ordered_or_limited(translated[0].tree)
         for branch in translated[1:]:
             tree = exp.Union(this=tree, expression=_parenthesize_if_ordered_or_limited(branch.tree), distinct=False)
-        return TranslatedQuery(tree, translated[0].columns)
+        return TranslatedQuery(tree, columns)
 
-    def _check_union_columns(self, node: exp.Expr, translated: Sequence[TranslatedQuery]) -> None:
-        first = translated[0].columns
+    def _unify_union_columns(
+        self, node: exp.Expr, translated: Sequence[TranslatedQuery]
+    ) -> tuple[tuple[str, TypedValue], ...]:
+        """Convert the columns of all branches to common types; return the columns of the union."""
         for branch in translated[1:]:
-            if len(branch.columns) != len(first):
-                message = f"The branches of UNION ALL have {len(first)} and {len(branch.columns)} columns."
+            if len(branch.columns) != len(translated[0].columns):
+                message = (
+                    f"The branches of UNION ALL have {len(translated[0].columns)} and {len(branch.columns)} columns."
+                )
                 raise self._refused_error(node, message, "Select as many in each.")
-            for (name, left), (_, right) in zip(first, branch.columns, strict=True):
-                if common_type(left.type, right.type) is None:
-                    message = f'The column "{name[:40]}" is a {left.type} in one branch and a {right.type} in another.'
-                    raise self._refused_error(node, message, "Convert one of them, as in toString(…).")
+        return tuple(
+            (name, self._unify_union_column(node, translated, index))
+            for index, (name, _) in enumerate(translated[0].columns)
+        )
+
+    def _unify_union_column(self, node: exp.Expr, translated: Sequence[TranslatedQuery], index: int) -> TypedValue:
+        name, first = translated[0].columns[index]
+        values = [branch.columns[index][1] for branch in translated]
+        type_ = first.type
+        for value in values[1:]:
+            common = _common_column_type(type_, value.type)
+            if common is None:
+                message = f'The column "{name[:40]}" is a {type_} in one branch and a {value.type} in another.'
+                raise self._refused_error(node, message, "Convert one of them, as in toString(…).")
+            type_ = common
+        converter = self.expression_translator(DerivedTableBranch(_one_row_query(), {}))
+        for branch, value in zip(translated, values, strict=True):
+            for select in _selects_of_union(branch.tree) if value.type.name != type_.name else ():
+                item = select.expressions[index]
+                selected = TypedValue(item.this.pop(), value.type)
+                item.set("this", convert_to_type(converter, node, selected, type_))
+        if any(_type_of_map_values(value) != _type_of_map_values(first) for value in values):
+            message = f'The values of the map "{name[:40]}" have different types in the branches.'
+            raise self._refused_error(node, message, "Convert them, as in toString(…).")
+        is_constant = all(value.type == first.type and value.constant_value == first.constant_value for value in values)
+        return msgspec.structs.replace(
+            first, type=type_, constant_value=first.constant_value if is_constant else NOT_CONSTANT
+        )
+
+    def expression_translator(self, row: RowScope) -> ExpressionTranslator:
+        return ExpressionTranslator(self.query_text, row, TRANSLATOR_BY_FUNCTION, self.endpoint_parameters)
 
     def branches_of_from_clause(
         self, select: exp.Expr, names: _NamedQueries
@@ -147,11 +195,73 @@ class QueryTranslator(msgspec.Struct):
         for name, value in translated.columns:
             if name in columns:
                 raise self._refused_error(node, f'Two columns are called "{name[:60]}".', "Give one of them an alias.")
-            columns[name] = msgspec.structs.replace(value, node=column_node(name), default_for_null=None)
+            columns[name] = msgspec.structs.replace(
+                value,
+                node=column_node(name),
+                default_for_null=None,
+                map_entries=self._entries_of_map_column(node, name, value),
+            )
         return DerivedTableBranch(translated.tree, columns)
+
+    def _entries_of_map_column(
+        self, node: exp.Expr, name: str, value: TypedValue
+    ) -> tuple[tuple[str, TypedValue], ...] | None:
+        """Return the entries of a map that is a derived table's column, which contains the map as JSON.
+
+        Return None for a map of texts, because any key of it can be read as a text.
+        """
+        type_ = _type_of_map_values(value)
+        if type_ is None or value.map_entries is None:
+            return None
+        extractor = JSON_EXTRACTOR_BY_TYPE.get(type_.name)
+        if extractor is None or type_.is_nullable:
+            message = f'A query cannot read the map "{name[:40]}", whose values are of the type {type_}.'
+            raise self._refused_error(node, message, "Select its values as columns of their own.")
+        function, _, default = extractor
+        return tuple(
+            (
+                key,
+                TypedValue(
+                    internal_call(function, column_node(name), exp.Literal.string(key)), type_, default_for_null=default
+                ),
+            )
+            for key, _ in value.map_entries
+        )
 
     def _refused_error(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
         return QueryRefused(message, hint=hint, span=span_of(node, self.query_text))
+
+
+def _selects_of_union(tree: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the SELECTs of a union, or the SELECT itself; walk without recursion, because a union may be long."""
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, exp.Union):
+            pending += [node.expression, node.this]
+        elif isinstance(node, exp.Subquery):
+            pending.append(node.this)
+        else:
+            yield node
+
+
+def _common_column_type(first: ClickHouseType, second: ClickHouseType) -> ClickHouseType | None:
+    """Return the type of a column of a union whose branches have two types; None if they are not supported together.
+
+    A Bool and a number are not supported, because ClickHouse then makes a Bool of the number. An array and NULL are
+    not, because not all engines have a NULL in place of an array.
+    """
+    names = {first.name, second.name}
+    if len(names) > 1 and (("Bool" in names and names <= set(NUMBER_TYPE_NAMES)) or names == {"Array", "Nothing"}):
+        return None
+    return common_type(first, second)
+
+
+def _type_of_map_values(value: TypedValue) -> ClickHouseType | None:
+    """Return the type of the values of a map; return None for texts, and for a value that is not a map."""
+    if not value.map_entries or value.map_entries[0][1].type == STRING:
+        return None
+    return value.map_entries[0][1].type
 
 
 def _parenthesize_if_ordered_or_limited(tree: exp.Expr) -> exp.Expr:
@@ -252,9 +362,7 @@ class _SelectTranslator(msgspec.Struct):
                 raise UnknownNameInQuery(f'There is no table "{node.table[:60]}" here.', hint=hint, span=span)
 
     def _expression_translator(self, row: RowScope) -> ExpressionTranslator:
-        return ExpressionTranslator(
-            self.query_translator.query_text, row, TRANSLATOR_BY_FUNCTION, self.query_translator.endpoint_parameters
-        )
+        return self.query_translator.expression_translator(row)
 
     def _translate_named_expression(self, row: RowScope, name: str) -> TypedValue:
         return self._expression_translator(row).value_with_default_for_null(self.expression_by_name[name])
@@ -414,9 +522,11 @@ class _SelectTranslator(msgspec.Struct):
         value = value.with_default_for_null()
         if value.type.name == "Map":
             return map_as_json(translator, node, value)
+        if value.type.name == "Nothing":
+            return msgspec.structs.replace(value, node=exp.Null())
         if value.type.name == "Interval":
             raise translator.refused_error(node, "An interval cannot be selected.")
-        return _to_json_answer_value(value) if self.is_outermost else value
+        return value
 
     def _make_select(
         self,
@@ -446,21 +556,23 @@ class _SelectTranslator(msgspec.Struct):
         return TranslatedQuery(select, tuple(columns))
 
 
-def _to_json_answer_value(value: TypedValue) -> TypedValue:
+def _to_json_answer_node(value: TypedValue) -> exp.Expr:
     """Return the value in the form of the answer's JSON.
 
     Times are texts with microseconds, conditions are 0 and 1, and floats that are not finite are NULL.
     """
+    if value.type.name == "Nothing":
+        return fill_template("cast(null as string)")
+    if isinstance(value.node, exp.Null):
+        return value.node
     match value.type.name:
         case "DateTime":
-            return msgspec.structs.replace(value, node=internal_call("iso_time", value.node))
+            return internal_call("iso_time", value.node)
         case "UInt8":
-            return msgspec.structs.replace(value, node=as_number(value).node)
+            return as_number(value).node
         case "Float64" if not value.is_constant:
-            return msgspec.structs.replace(value, node=internal_call("finite", value.node))
-        case "Nothing":
-            return msgspec.structs.replace(value, node=fill_template("cast(null as string)"), type=STRING.as_nullable())
-    return value
+            return internal_call("finite", value.node)
+    return value.node
 
 
 def _all_expressions(expanded: ExpandedSelect) -> Iterator[exp.Expr]:

@@ -53,6 +53,28 @@ def test_a_refusal_has_a_position_and_a_hint(sql: str, column: int | None, messa
         ("SELECT map('a', map('b', 'c'))", "A map cannot stand here.", "a value of the map"),
         ("SELECT nullIf(map('a', 1), map('a', 1))", "A Map cannot be NULL.", "Compare a value"),
         ("SELECT nullIf([1], [1])", "A Array(Int64) cannot be NULL.", "Compare a value"),
+        ("SELECT true AS x UNION ALL SELECT 5", 'The column "x" is a Bool in one branch and a Int64 in another.', ""),
+        (
+            "SELECT [1] AS x UNION ALL SELECT NULL",
+            'The column "x" is a Array(Int64) in one branch and a Nothing in another.',
+            "",
+        ),
+        (
+            "SELECT 1 AS x UNION ALL SELECT 'a'",
+            'The column "x" is a Int64 in one branch and a String in another.',
+            "Convert",
+        ),
+        ("SELECT 1 AS x UNION ALL SELECT 2, 3", "The branches of UNION ALL have 1 and 2 columns.", "as many in each"),
+        (
+            "SELECT map('a', 1) AS m UNION ALL SELECT map('a', 'b')",
+            'The values of the map "m" have different types in the branches.',
+            "Convert",
+        ),
+        (
+            "SELECT m FROM (SELECT map('a', today()) AS m)",
+            'A query cannot read the map "m", whose values are of the type Date.',
+            "columns of their own",
+        ),
         ("SELECT 1e400", "The number is too large: floats have 64 bits.", ""),
         ("SELECT uniq(map('a', 'b'))", "Maps cannot be counted so.", "a value of the map"),
         ("SELECT count(DISTINCT map('a', 'b'))", "Maps cannot be counted so.", "a value of the map"),
@@ -61,7 +83,7 @@ def test_a_refusal_has_a_position_and_a_hint(sql: str, column: int | None, messa
 def test_a_value_of_an_unsuitable_type_is_refused(sql: str, message: str, hint: str) -> None:
     parsed = require_permitted_syntax(parse_clickhouse_sql(sql))
     with compilation_scope(), pytest.raises(QueryFault) as caught:
-        QueryTranslator(sql, list, {}, 1000).translate(parsed.tree, is_outermost=True)
+        QueryTranslator(sql, list, {}, 1000).translate_to_answer(parsed.tree)
     fault = caught.value
     assert fault.message == message
     assert hint in (fault.hint or "")

@@ -237,7 +237,7 @@ def _json_key_argument(translator: ArgumentTranslator, node: exp.Expr) -> exp.Ex
     raise translator.refused_error(node, "A key of JSON must be a text in quotes, or a place from 1 on.")
 
 
-_JSON_EXTRACTOR_BY_TYPE: Final[Mapping[str, tuple[str, ClickHouseType, str | int]]] = {
+JSON_EXTRACTOR_BY_TYPE: Final[Mapping[str, tuple[str, ClickHouseType, str | int]]] = {
     "String": ("json_string", STRING, ""),
     "Int64": ("json_int", INT, 0),
     "Float64": ("json_float", FLOAT, 0),
@@ -248,7 +248,7 @@ def _translate_json_extract(translator: ArgumentTranslator, call: FunctionCall) 
     """Translate `JSONExtract(x, 'a', 'Int64')` like `JSONExtractInt(x, 'a')`, and likewise for other types."""
     *parts, type_node = checked_arguments(translator, call, 2, -1)
     type_ = parse_type_name(translator, type_node, translator.constant_text(type_node, "The name of a type"))
-    extractor = _JSON_EXTRACTOR_BY_TYPE.get(type_.name)
+    extractor = JSON_EXTRACTOR_BY_TYPE.get(type_.name)
     if extractor is None or type_.is_nullable:
         raise translator.refused_error(
             type_node, f"{type_} is not supported here.", "There are: String, Int64 and its like, and Float64."
