@@ -1,4 +1,4 @@
-"""Queries with columns of unions and derived tables."""
+"""Queries with columns of unions and derived tables, and with aggregates that do not change the values of a column."""
 
 from typing import Final
 
@@ -36,4 +36,19 @@ _DERIVED_TABLES: Final = (
     "SELECT mapKeys(m) AS a, mapContains(m, 'a') AS b, length(m) AS c FROM (SELECT map('a', 1, 'b', 2) AS m)",
 )
 
-COLUMN_QUERIES: Final = (*_UNIONS, *_DERIVED_TABLES)
+_AGGREGATES_WITHOUT_EFFECT: Final = (
+    "SELECT count() IS NULL AS a FROM logs",
+    "SELECT count() IS NULL AS a FROM logs WHERE source = 'nowhere'",
+    "SELECT count() = NULL AS a FROM logs",
+    "SELECT map('a', 1, 'b', count())['a'] AS a FROM logs",
+    "SELECT min(NULL) AS a, max(NULL) AS b, any(NULL) AS c FROM logs",
+    "SELECT argMax(NULL, id) AS a FROM logs",
+    "SELECT count() IN (NULL) AS a FROM logs",
+    "SELECT 1 AS a FROM logs HAVING count() IS NOT NULL",
+    "SELECT 1 AS a FROM logs HAVING count() IS NULL",
+    "SELECT count() = NULL AS a FROM logs HAVING count() > 1000",
+    "SELECT a FROM (SELECT count() IS NULL AS a FROM logs)",
+    "SELECT source, count() IS NULL AS a FROM logs GROUP BY source ORDER BY source",
+)
+
+COLUMN_QUERIES: Final = (*_UNIONS, *_DERIVED_TABLES, *_AGGREGATES_WITHOUT_EFFECT)

@@ -38,7 +38,7 @@ from cordwood.errors import QueryRefused, QueryUnsupported, UnknownNameInQuery
 from cordwood.model.definitions import Parameter
 from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.diagnostics import span_of
-from cordwood.sql.nodes import internal_call
+from cordwood.sql.nodes import internal_call, internal_function_name
 
 
 class _NamedQuery(msgspec.Struct, frozen=True):
@@ -482,7 +482,12 @@ class _SelectTranslator(msgspec.Struct):
             else None
         )
         group = exp.Group(expressions=grouping) if grouping else None
-        return self._make_select(expanded, columns, FilteredBranch(union), order, group=group, having=having_condition)
+        translated = self._make_select(
+            expanded, columns, FilteredBranch(union), order, group=group, having=having_condition
+        )
+        if group is None and any(map(has_aggregate, _all_expressions(expanded))):
+            _keep_single_group(translated.tree)
+        return translated
 
     def _groups_by_all_columns(self, expanded: ExpandedSelect) -> bool:
         """Return whether DISTINCT groups the SELECT by all its columns; refuse DISTINCT together with aggregates."""
@@ -554,6 +559,30 @@ class _SelectTranslator(msgspec.Struct):
         if expanded.row_offset:
             select.set("offset", exp.Offset(expression=exp.Literal.number(expanded.row_offset)))
         return TranslatedQuery(select, tuple(columns))
+
+
+def _keep_single_group(select: exp.Expr) -> None:
+    """Make a SELECT without GROUP BY return one row, even if no aggregate is left in it.
+
+    The translation leaves out aggregates that do not change a value, as in `count() IS NULL`. Without any aggregate,
+    the SELECT would return one row for each row that it reads.
+    """
+    clauses = [*select.expressions, *(select.args[key] for key in ("having", "order") if select.args.get(key))]
+    charge_nodes(1)
+    if any(_is_aggregate_node(node) for clause in clauses for node in clause.walk()):
+        return
+    condition = fill_template("count(*) >= 0")
+    having = select.args.get("having")
+    if having is not None:
+        condition = exp.And(this=exp.Paren(this=having.this), expression=condition)
+    select.set("having", exp.Having(this=condition))
+
+
+_INTERNAL_AGGREGATE_NAMES: Final = frozenset(map(internal_function_name, ("quantile", "quantile_tdigest")))
+
+
+def _is_aggregate_node(node: exp.Expr) -> bool:
+    return isinstance(node, exp.AggFunc) or (isinstance(node, exp.Anonymous) and node.this in _INTERNAL_AGGREGATE_NAMES)
 
 
 def _to_json_answer_node(value: TypedValue) -> exp.Expr:
