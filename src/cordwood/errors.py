@@ -13,9 +13,11 @@
 HTTP statuses are assigned in `web/problems.py` alone.
 """
 
+import re
 from collections.abc import Iterable, Sequence
+from copy import copy
 from difflib import get_close_matches
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self
 
 import msgspec
 
@@ -280,7 +282,8 @@ class QueryUnsupported(QueryFault):
 class BadQueryValue(QueryFault):
     """A value in the query is invalid, or an operation on a value failed while the query ran.
 
-    An error that occurred while the query ran has no span.
+    An error that occurred while the query ran has no span. Its hint names functions of BigQuery SQL, because engines do
+    not know the language of the query. `name_other_functions` adapts the hint to a query in another language.
     """
 
     code = "query.value"
@@ -290,6 +293,17 @@ class BadQueryValue(QueryFault):
     ) -> None:
         run_time_hint = None if span else "SAFE_CAST, SAFE_DIVIDE and SAFE. before a function give NULL instead."
         super().__init__(message, hint=hint or run_time_hint, span=span, retry_after=retry_after)
+
+    def name_other_functions(self, remedy: str) -> Self:
+        """Return a copy of the error with `remedy` in place of the functions of BigQuery SQL that its hint names."""
+        adapted = copy(self)
+        if self.hint is not None:
+            adapted.hint = _BIGQUERY_REMEDY_PATTERN.sub(lambda _: remedy, self.hint)
+        return adapted
+
+
+# What a hint says about the functions of BigQuery SQL that return NULL instead of failing.
+_BIGQUERY_REMEDY_PATTERN: Final = re.compile(r"SAFE_CAST\b.*?\binstead\.")
 
 
 class PlanTooLarge(QueryFault):

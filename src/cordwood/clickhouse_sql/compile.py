@@ -14,7 +14,7 @@ from sqlglot import exp
 from cordwood.clickhouse_sql.parse import parse_clickhouse_sql, require_permitted_syntax
 from cordwood.clickhouse_sql.scope import LOGS_ALIAS, RowSource, StreamAttributes, SubQueryBranch
 from cordwood.clickhouse_sql.select import QueryTranslator
-from cordwood.errors import CompilationTimeout, PlanTooLarge
+from cordwood.errors import BadQueryValue, CompilationTimeout, PlanTooLarge
 from cordwood.model.datatype import Kind
 from cordwood.model.event import ARRAY_ELEMENT_STEP, EventPath, EventShape, ValueKind
 from cordwood.sql.budget import compilation_scope
@@ -29,6 +29,10 @@ from cordwood.sql.sub_query_schema import SubQueryColumn, SubQuerySchema, ValueK
 ShapesByStream = Mapping[str, EventShape]
 # If an endpoint has more sources than this, the error for a query that is too large gets a hint to read fewer sources.
 _MAX_SOURCES_WITHOUT_FILTER_HINT = 20
+# What to write instead of an operation that fails for some values.
+CLICKHOUSE_VALUE_REMEDY: Final = (
+    "toInt64OrZero, toFloat64OrNull and the like accept any text; nullIf(x, 0) as a divisor gives NULL."
+)
 
 
 def compile_clickhouse(
@@ -46,6 +50,8 @@ def compile_clickhouse(
             statement = compile_sandbox_tree(
                 program, lambda: parsed, target, shapes, redaction, internal_functions=INTERNAL_FUNCTION_NAMES
             )
+    except BadQueryValue as fault:
+        raise fault.name_other_functions(CLICKHOUSE_VALUE_REMEDY) from fault
     except (PlanTooLarge, CompilationTimeout) as fault:
         if len(program.sub_query_sources) > _MAX_SOURCES_WITHOUT_FILTER_HINT:
             fault.hint = f"There are {len(program.sub_query_sources)} sources. Name those to read, as in WHERE source = 'edge_logs'."

@@ -54,6 +54,7 @@ from cordwood.serve.compilation import (
     statement_key,
     visible_shapes,
 )
+from cordwood.serve.explained_faults import explain_raised_faults
 from cordwood.serve.jobs import (
     CompleteAnswer,
     ExportRange,
@@ -64,10 +65,9 @@ from cordwood.serve.jobs import (
 )
 from cordwood.serve.paging import CursorCodec, OrderedRunHistory
 from cordwood.serve.query_executor import QueryExecutor, RunningQueries, RunningQuery, ServiceLoad, SingleFlight
-from cordwood.serve.query_request import PagePosition, QueryLanguage, QueryRequest, SandboxQuery
+from cordwood.serve.query_request import PagePosition, QueryRequest, SandboxQuery
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import create_ad_hoc_endpoint
-from cordwood.sql.dialects.explain import add_positions_to_raised_faults
 from cordwood.sql.paging import FIRST_PAGE, Page
 from cordwood.sql.redaction.patterns import RedactionPolicy
 from cordwood.sql.stages import BoundStatement, Statement
@@ -286,7 +286,7 @@ class QueryService:
         """Return the answer from the cache or the engine. Cancel this coroutine when the caller disconnects."""
         with (
             self._rate_limiter.count_running_query(request.account),
-            add_positions_to_raised_faults(_callers_sql(request)),
+            explain_raised_faults(request),
             self._running_queries.track(request, request_id) as running,
         ):
             return await self._answer_with_retries(request, running)
@@ -333,7 +333,7 @@ class QueryService:
 
     async def compile_followed_query(self, request: QueryRequest) -> Statement:
         """Compile a query whose rows are streamed as events arrive; raise a Fault if the query cannot be followed."""
-        with add_positions_to_raised_faults(_callers_sql(request)):
+        with explain_raised_faults(request):
             return await self._statement_for_request(request)
 
     async def run_feed_page(self, request: QueryRequest) -> CompleteAnswer:
@@ -341,7 +341,7 @@ class QueryService:
 
         The query runs with the priority of a refresh, because no caller waits for a complete answer.
         """
-        with add_positions_to_raised_faults(_callers_sql(request)):
+        with explain_raised_faults(request):
             return await _retry_while_statement_outdated(partial(self._run_feed_page_once, request))
 
     async def _run_feed_page_once(self, request: QueryRequest) -> CompleteAnswer:
@@ -354,7 +354,7 @@ class QueryService:
 
         `as_of_us` replaces the current time in the query; such an answer is not cached.
         """
-        with add_positions_to_raised_faults(_callers_sql(request)):
+        with explain_raised_faults(request):
             return await _retry_while_statement_outdated(partial(self._answer_in_background_once, request, as_of_us))
 
     async def _answer_in_background_once(self, request: QueryRequest, as_of_us: int | None) -> CompleteAnswer:
@@ -608,13 +608,6 @@ def _page_boundary_values(statement: Statement, position: PagePosition) -> Mappi
         return {}
     time, id_ = statement.paging.boundary_parameters
     return {time: datetime_from_micros(position.last_row.time_us).isoformat(), id_: position.last_row.id}
-
-
-def _callers_sql(request: QueryRequest) -> str | None:
-    """Return the SQL that the caller wrote, or None for LQL and for a saved query."""
-    return (
-        request.sandbox.text if request.sandbox is not None and request.sandbox.language is QueryLanguage.SQL else None
-    )
 
 
 async def _retry_while_statement_outdated(attempt: Callable[[], Awaitable[T]]) -> T:
