@@ -255,6 +255,14 @@ def test_events_past_their_retention_are_deleted(engine: Engine) -> None:
     assert engine.stream_stats()["s"].events == 1
 
 
+def test_an_event_at_the_start_of_1970_is_the_oldest_and_expires(engine: Engine) -> None:
+    engine.create_stream_tables([stream("s", retention_seconds=60.0)])
+    engine.append([batch(Event("epoch", 0), event("young"))])
+    assert engine.stream_stats()["s"].oldest_us == 0
+    assert engine.delete_expired_events(NOW_US) == 1
+    assert ids(engine) == ["young"]
+
+
 def test_concurrent_reads_and_appends_neither_duplicate_nor_miss_events(engine: Engine) -> None:
     done = threading.Event()
     appended = [0]

@@ -54,6 +54,14 @@ def test_an_imported_event_keeps_its_receive_time(engine: Engine) -> None:
     assert times == [("a", long_ago), ("b", long_ago + 5), ("c", NOW_US + 2 * receive_time_step(engine))]
 
 
+def test_an_imported_event_keeps_a_receive_time_at_the_start_of_1970(engine: Engine) -> None:
+    imported = Event("a", NOW_US - 1, received_us=0)
+    engine.append([batch(imported)])
+    assert [(row[0], row[6]) for row in export_rows(engine, ExportRange("s", 0, NOW_US + 1))] == [("a", 0)]
+    (repeated,) = engine.append([batch(imported)])
+    assert (repeated.accepted, repeated.duplicates) == (0, 1)
+
+
 def test_receive_times_increase_strictly_if_the_engine_guarantees_it(
     engine: Engine,
 ) -> None:

@@ -152,8 +152,8 @@ function row(one, facts, away, isChosen) {
     number("Now", perSecond(facts.events_per_second ?? 0), facts.events_per_second ? "is-moving" : "faint"),
     h(
       "td",
-      { "data-label": "Newest", title: one.newest ? time(one.newest) : "" },
-      one.newest ? ago(one.newest) : "nothing yet",
+      { "data-label": "Newest", title: Number.isFinite(one.newest) ? time(one.newest) : "" },
+      Number.isFinite(one.newest) ? ago(one.newest) : "nothing yet",
     ),
     number("Size", facts.bytes ? bytes(facts.bytes) : "–"),
     number("Kept for", one.retention_days ? `${compact(one.retention_days)} days` : "ever"),

@@ -326,7 +326,7 @@ class RecentIds:
 
     def _find_stored_keys(self, batches: Sequence[ReceivedEventBatch]) -> set[EventKey]:
         events = [event for batch in batches for event in batch.events]
-        received_times = (event.received_us for event in events if event.received_us)
+        received_times = (event.received_us for event in events if event.received_us is not None)
         since = min(
             self._window_start_us(),
             *(batch.received_us - DEDUPLICATION_WINDOW_US for batch in batches),
@@ -469,7 +469,11 @@ def _columns_of_events(batches: Sequence[tuple[Sequence[Event], int]]) -> dict[s
     columns: dict[str, Sequence[object]] = {
         name: [getattr(event, field) for event in events] for name, field in _EVENT_FIELD_BY_COLUMN.items()
     }
-    columns["ingested_at"] = [event.received_us or received_us for batch, received_us in batches for event in batch]
+    columns["ingested_at"] = [
+        received_us if event.received_us is None else event.received_us
+        for batch, received_us in batches
+        for event in batch
+    ]
     columns["object_paths"] = [encode_object_paths(event) for event in events]
     return {name: columns[name] for name in INSERTED_COLUMNS}
 

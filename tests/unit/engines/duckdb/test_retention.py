@@ -139,6 +139,20 @@ def test_the_oldest_events_of_all_streams_go_when_the_store_is_too_large(tmp_pat
     engine.close()
 
 
+def test_an_event_at_the_start_of_1970_does_not_stop_retention_after_a_restart(tmp_path: Path) -> None:
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
+    engine.create_stream_tables([stream("s")])
+    old_events = make_events(0, ROW_GROUP_ROWS - 2, NOW_US - 3 * DAY_US, NOW_US - 2 * DAY_US)
+    engine.append([batch(Event("epoch", 0), *old_events, Event("young", NOW_US))])
+    until_flushed(tmp_path / "data")
+    engine.close()
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
+    engine.create_stream_tables([stream("s", retention_seconds=86_400.0)])
+    assert engine.delete_expired_events(NOW_US) == ROW_GROUP_ROWS - 1
+    assert rows(engine, "select id from `s`") == [("young",)]
+    engine.close()
+
+
 def test_with_an_open_reader_sweeps_rewrite_the_remaining_events_only_once(tmp_path: Path) -> None:
     """Sweep while a reader holds the old events.
 

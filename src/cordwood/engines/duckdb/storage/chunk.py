@@ -58,7 +58,9 @@ class EventChunk(msgspec.Struct):
         # An imported event keeps its original receive time. The other events get the receive time of the record, plus
         # one microsecond for each event before them in the record.
         times = enumerate(record.events[:count], start=record.received_us)
-        self.received_us += [event.received_us or received_us for received_us, event in times]
+        self.received_us += [
+            received_us if event.received_us is None else event.received_us for received_us, event in times
+        ]
 
     def count_fitting_events(self, events: Sequence[Event], max_large_bytes: int) -> int:
         """Return how many of `events` can be added without exceeding `max_large_bytes` bytes of large events.

@@ -449,7 +449,9 @@ class Storage:
         self._raise_newest_receipt_time(newest_us or 0)
         opened_us = max(self._clock_us(), newest_us or 0) + 1
         return RecentIds(
-            self._stored_key_lookup(store, oldest_us or opened_us), opened_us, has_earlier_events=newest_us is not None
+            self._stored_key_lookup(store, opened_us if oldest_us is None else oldest_us),
+            opened_us,
+            has_earlier_events=newest_us is not None,
         )
 
     def _stored_key_lookup(self, store: StreamStore, oldest_us: int) -> KeyLookup:

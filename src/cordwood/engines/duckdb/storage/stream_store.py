@@ -134,10 +134,11 @@ class StreamStore:
     def _add_to_stats(self, events: Sequence[Event]) -> None:
         times = [event.timestamp_us for event in events]
         facts = self._stats
+        # The time 0 is valid: it is 1970-01-01T00:00:00Z.
         self._stats = StreamStats(
             facts.events + len(events),
-            max(filter(None, (facts.newest_us, *times)), default=None),
-            min(filter(None, (facts.oldest_us, *times)), default=None),
+            max((us for us in (facts.newest_us, *times) if us is not None), default=None),
+            min((us for us in (facts.oldest_us, *times) if us is not None), default=None),
         )
 
     def unflushed_keys(self, first: int) -> set[EventKey]:
@@ -405,8 +406,8 @@ class StreamStore:
 
     def delete_expired_events(self, now_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
         """Delete the events beyond the stream's retention; return the number of deleted events."""
-        before_us = self._oldest_retained_us(now_us, cursor)
-        if before_us is None or (self.stats.oldest_us or now_us) >= before_us:
+        before_us, oldest_us = self._oldest_retained_us(now_us, cursor), self.stats.oldest_us
+        if before_us is None or oldest_us is None or oldest_us >= before_us:
             return 0
         if self._has_pending_record(lambda record: any(event.timestamp_us < before_us for event in record.events)):
             self._flush_events_below(self.next_event_number, cursor)
