@@ -21,6 +21,7 @@ import msgspec
 
 from cordwood.engines.duckdb.parquet_import import (
     DAMAGED_FILE_HINT,
+    UnreadableRow,
     count_parquet_rows,
     is_event_export,
     read_parquet_events,
@@ -302,11 +303,15 @@ class EventFile:
             else self._line_records()
         )
 
-    def _parquet_row_records(self, rows: Iterator[bytes]) -> Iterator[FileRecord]:
+    def _parquet_row_records(self, rows: Iterator[bytes | UnreadableRow]) -> Iterator[FileRecord]:
         self._rows = max(1, count_parquet_rows(self._file_path))
-        for event in rows:
+        for row in rows:
             self._rows_read += 1
-            yield FileRecord(self._rows_read, event)
+            yield (
+                _refused_record(self._rows_read, row.text, row.reason)
+                if isinstance(row, UnreadableRow)
+                else FileRecord(self._rows_read, row)
+            )
 
     def _line_records(self, stripped: bytes | None = None) -> Iterator[FileRecord]:
         """Yield the lines that are not blank.

@@ -211,6 +211,50 @@ def test_a_line_that_is_too_long_is_refused_and_the_next_is_read(tmp_path: Path)
     assert (after.position, after.json_bytes) == (2, b'{"id": "b"}')
 
 
+def parquet_file(folder: Path, query: str) -> Path:
+    file = folder / "a.parquet"
+    duckdb.execute(f"copy ({query}) to '{file}' (format parquet)")
+    return file
+
+
+def test_numbers_of_parquet_that_are_not_json_become_texts(tmp_path: Path) -> None:
+    values = "'nan'::double as x, {'a': ['infinity'::float, 1.5, null], 'b': {'c': -'infinity'::double}} as y"
+    file = parquet_file(tmp_path, f"select 'e1' as id, {values}, 'NaN, \\\" Infinity' as event_message, 2.5 as z")
+    (event,) = events_in(file)
+    assert json.loads(event) == {
+        "id": "e1",
+        "x": "NaN",
+        "y": {"a": ["Infinity", 1.5, None], "b": {"c": "-Infinity"}},
+        "event_message": 'NaN, \\" Infinity',
+        "z": 2.5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "metadata"),
+    [
+        ('{"a":\n1}', {"a": 1}),
+        ('{"a": NaN, "b": [-Infinity]}', {"a": "NaN", "b": ["-Infinity"]}),
+        ("{broken", "{broken"),
+        ('{"a": 1} {', '{"a": 1} {'),
+    ],
+)
+def test_a_text_in_the_column_metadata_becomes_an_object_on_one_line_if_it_is_json(
+    text: str, metadata: object, tmp_path: Path
+) -> None:
+    (event,) = events_in(parquet_file(tmp_path, f"select 'e1' as id, '{text}' as metadata"))
+    assert json.loads(event)["metadata"] == metadata
+    assert b"\n" not in event
+
+
+def test_a_parquet_row_that_cannot_be_decoded_is_refused_with_its_number(tmp_path: Path) -> None:
+    columns = "'e' || i as id, now() as timestamp, 'm' as event_message, 'p' as project, null::varchar as metadata"
+    extras = "case when i = 2 then '{broken' end as extras, now() as ingested_at, false as timestamp_inferred"
+    records = records_in(parquet_file(tmp_path, f"select {columns}, {extras} from range(1, 4) r(i)"))
+    assert [(record.position, bool(record.refusal_reason)) for record in records] == [(1, False), (2, True), (3, False)]
+    assert "The row is not JSON" in str(records[1].refusal_reason)
+
+
 def test_an_invalid_parquet_file_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "a.parquet"
     file.write_bytes(b"PAR1 and then nothing of the kind")

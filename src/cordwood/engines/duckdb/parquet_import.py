@@ -3,6 +3,7 @@
 A separate DuckDB instance reads them, because the instance of the store is not allowed to open other files.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import msgspec
 from cordwood.engines.engine import STORED_EVENT_COLUMNS
 from cordwood.errors import BadBody
 from cordwood.model.datatype import Kind
+from cordwood.model.json_checks import describe_json_error
 
 DAMAGED_FILE_HINT = "It was cut off or is damaged: have it made again. What is stored of it is not stored twice."
 _FETCH_BATCH_ROWS = 2048
@@ -27,23 +29,58 @@ _STORED_FIELDS_SQL = ", ".join(
 _UNCHANGED_FIELD_NAMES = ("id", "timestamp", "event_message", "project")
 
 _JsonFields = dict[str, msgspec.Raw]
+_decode_fields = msgspec.json.Decoder(_JsonFields).decode
+_encode_fields = msgspec.json.Encoder().encode
+
+# A JSON string, or a number that JSON cannot represent, as DuckDB and Python write it. The pattern never backtracks.
+_STRING_OR_NON_FINITE_NUMBER_PATTERN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|(-?(?:NaN|Infinity))', re.DOTALL)
+_LINE_END_TRANSLATION = bytes.maketrans(b"\r\n", b"  ")
 
 
-def read_parquet_events(file: Path) -> Iterator[bytes]:
-    """Yield every row of the file as an event in JSON.
+class UnreadableRow(msgspec.Struct, frozen=True):
+    """A row that cannot be an event, with its JSON text as DuckDB writes it and the reason."""
+
+    text: str
+    reason: str
+
+
+def read_parquet_events(file: Path) -> Iterator[bytes | UnreadableRow]:
+    """Yield every row of the file as an event in JSON without line ends.
 
     If the file is an export of stored events, each event has the form in which it was originally sent. In other files,
-    JSON text in the column `metadata` is decoded.
+    JSON text in the column `metadata` is decoded. NaN and infinities, which are not JSON, become texts.
     """
-    decode, encode = msgspec.json.Decoder(_JsonFields).decode, msgspec.json.Encoder().encode
     with _open_query(file, "SELECT to_json(event) FROM read_parquet($file) AS event") as reader:
         for (row,) in _read_rows(reader):
-            fields = decode(row)
-            yield encode(
-                _restore_original_event(fields)
-                if fields.keys() == _EXPORT_COLUMN_NAMES
-                else fields | _decode_metadata(fields.get("metadata"))
-            )
+            yield _make_event(row)
+
+
+def _make_event(row: str) -> bytes | UnreadableRow:
+    try:
+        fields = _decode_row(row)
+        event = (
+            _restore_original_event(fields)
+            if fields.keys() == _EXPORT_COLUMN_NAMES
+            else fields | _decode_metadata(fields.get("metadata"))
+        )
+    except msgspec.DecodeError as problem:
+        return UnreadableRow(row, f"The row is not JSON: {describe_json_error(problem, row.encode())}.")
+    except RecursionError:
+        return UnreadableRow(row, "The row is nested too deeply.")
+    # Line ends occur only between tokens, in metadata that was sent with them.
+    return _encode_fields(event).translate(_LINE_END_TRANSLATION)
+
+
+def _decode_row(text: str) -> _JsonFields:
+    try:
+        return _decode_fields(text)
+    except msgspec.DecodeError:
+        return _decode_fields(_quote_non_finite_numbers(text))
+
+
+def _quote_non_finite_numbers(text: str) -> str:
+    """Put NaN, Infinity and -Infinity into quotes, except inside of strings."""
+    return _STRING_OR_NON_FINITE_NUMBER_PATTERN.sub(lambda found: f'"{found[1]}"' if found[1] else found[0], text)
 
 
 def read_stored_events(file: Path) -> Iterator[bytes]:
@@ -97,6 +134,16 @@ def _decode_text(raw: msgspec.Raw) -> str | None:
 
 
 def _decode_metadata(metadata: msgspec.Raw | None) -> _JsonFields:
+    """Return the column `metadata` with its JSON text decoded; return no field if it is not the text of an object."""
     if metadata is None or not bytes(metadata).startswith(b'"{'):
         return {}
-    return {"metadata": msgspec.Raw(msgspec.json.decode(metadata, type=str).encode())}
+    text = msgspec.json.decode(metadata, type=str)
+    for quote in (str, _quote_non_finite_numbers):
+        attempt = quote(text)
+        try:
+            _decode_fields(attempt)
+        except msgspec.DecodeError:
+            continue
+        # Keep the text itself, because the ids of events without an id are computed from it.
+        return {"metadata": msgspec.Raw(attempt.encode())}
+    return {}
