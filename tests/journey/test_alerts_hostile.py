@@ -176,6 +176,7 @@ def test_no_answer_contains_a_secret_of_a_target(service_with_alert: Service, re
         (b'{"until": "2001-01-01"}', 422),
         (b'{"until": "0001-01-01T00:00:00+14:00"}', 422),
         (b'{"until": "soon"}', 422),
+        (b'{"until": "20300101123"}', 422),
         (b'{"for": "1h", "labels": {"a": 1}}', 400),
         (b'{"for": "1h", "lables": {}}', 400),
         (b'{"for": "1h", "comment": "' + b"x" * 501 + b'"}', 422),

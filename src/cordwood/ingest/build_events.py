@@ -22,7 +22,7 @@ from cordwood.ingest.items import too_many_items_fault
 from cordwood.ingest.parsed_body import MAX_BODY_ITEMS, ParsedBody, PostedEvent
 from cordwood.model.event import Event
 from cordwood.model.json_checks import describe_json_error
-from cordwood.model.timestamps import EPOCH
+from cordwood.model.timestamps import EPOCH, parse_iso_time
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -38,7 +38,7 @@ _MILLISECONDS_TIMESTAMP_LIMIT = 10**14
 _MICROSECONDS_TIMESTAMP_LIMIT = 10**17
 _NANOSECONDS_TIMESTAMP_LIMIT = 2**63
 
-_NUMBER_PATTERN = re.compile(r"\d+(\.\d+)?")
+_NUMBER_PATTERN = re.compile(r"[+-]?\d+(\.\d+)?")
 
 
 def parse_timestamp_us(value: str | float | None) -> int | None:
@@ -69,7 +69,7 @@ def _timestamp_from_float(value: float) -> int | None:
 
 def _timestamp_from_text(text: str) -> int | None:
     try:
-        return _to_microseconds(datetime.fromisoformat(text))
+        return _to_microseconds(parse_iso_time(text))
     except ValueError:
         return _timestamp_from_unusual_text(text.strip())
 
@@ -103,7 +103,7 @@ def _parse_lenient_iso(text: str) -> datetime:
     """Parse unusual ISO 8601: with lower-case letters, a zone name, a space before the offset, or a leap second."""
     loose = _ZONE_WORD_PATTERN.sub("+00:00", text.upper().replace(",", "."))
     loose = re.sub(r"\s+([+-]\d\d:?\d\d)$", r"\1", loose)
-    return datetime.fromisoformat(_LEAP_SECOND_PATTERN.sub(r"\1:59.999999", loose))
+    return parse_iso_time(_LEAP_SECOND_PATTERN.sub(r"\1:59.999999", loose))
 
 
 def _parse_rfc_2822(text: str) -> datetime:

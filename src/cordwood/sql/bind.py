@@ -11,7 +11,7 @@ from typing import Final
 from cordwood.errors import BadParameter
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Parameter, TextParameterKind
-from cordwood.model.timestamps import datetime_from_micros
+from cordwood.model.timestamps import datetime_from_micros, parse_iso_time
 from cordwood.sql.nodes import NOW_SLOT_NAME
 from cordwood.sql.stages import BoundStatement, ParameterSlot, Statement
 
@@ -130,7 +130,7 @@ def _parse_timestamp(text: str) -> datetime:
     # A "+" that the client did not percent-encode is decoded as a space, so restore it.
     repaired = text[:-6] + "+" + text[-5:] if len(text) > 16 and text[-6] == " " and text[-3] == ":" else text
     # RFC 3339 also allows the letters t and z in lower case.
-    value = datetime.fromisoformat(_truncate_fraction_to_microseconds(repaired.strip().upper()))
+    value = parse_iso_time(_truncate_fraction_to_microseconds(repaired.strip().upper()))
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 

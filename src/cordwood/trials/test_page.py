@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, time
 import msgspec
 
 from cordwood.errors import BadTestPage, Span, did_you_mean
+from cordwood.model.timestamps import parse_iso_time
 
 EVENTS, CLOCK, CALL, SQL, LQL = "events", "clock", "call", "sql", "lql"
 ROWS, REFUSED, ALERTS = "rows", "refused", "alerts"
@@ -197,7 +198,7 @@ def _read_clock_us(case: EndpointTestCase) -> int:
     fence = case.last_fence(CLOCK)
     text = fence.text.strip() if fence else DEFAULT_CLOCK
     try:
-        moment = datetime.fromisoformat(text)
+        moment = parse_iso_time(text)
     except ValueError:
         raise case.fault_at(f"{text!r} is not a time.", fence, f"Write it as {DEFAULT_CLOCK}.") from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any, Final
 from uuid import uuid4
 
@@ -17,7 +17,7 @@ from cordwood.errors import BadBody, BadDefinition, UnknownAlert, UnknownResourc
 from cordwood.model.definitions import Alert, Severity
 from cordwood.model.json_checks import describe_json_error
 from cordwood.model.key import Caller
-from cordwood.model.timestamps import format_timestamp
+from cordwood.model.timestamps import format_timestamp, parse_iso_time
 from cordwood.observe.observation import Observer
 from cordwood.settings.quantities import format_duration, parse_duration
 from cordwood.web.asgi import Request, Response, no_store_json_response, parse_count_parameter
@@ -191,7 +191,7 @@ def _silence_end_us(silence_request: SilenceRequest, now_us: int) -> int:
             return now_us + round(
                 min(parse_duration(silence_request.duration), 2 * _MAX_SILENCE_SECONDS) * MICROSECONDS_PER_SECOND
             )
-        moment = datetime.fromisoformat(str(silence_request.until))
+        moment = parse_iso_time(str(silence_request.until))
         return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * MICROSECONDS_PER_SECOND)
     except (ValueError, OverflowError) as problem:
         field = "for" if silence_request.duration is not None else "until"
