@@ -7,13 +7,13 @@ labels of a datagram, the datagram is dropped at once.
 """
 
 import asyncio
-import re
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from cordwood.errors import Fault
-from cordwood.ingest.formats.syslog import SyslogMessage, read_syslog_messages
+from cordwood.ingest.formats.syslog import read_syslog_messages
+from cordwood.ingest.formats.syslog_frames import SyslogFrameDecoder, SyslogMessage
 from cordwood.ingest.limits import BodyMemoryBudget
 from cordwood.ingest.parsed_body import ParsedBody, RefusedItem, StreamLabels
 from cordwood.listeners.connection import ConnectionMemory, SenderConnection
@@ -31,12 +31,6 @@ MAX_UNSTORED_DATAGRAM_BYTES: Final = 4 * 2**20
 MAX_UNSTORED_BYTES_PER_STREAM: Final = MAX_UNSTORED_DATAGRAM_BYTES // 4
 _MAX_DATAGRAMS_PER_BATCH: Final = 200
 _OVERLOAD_DROP_REASON: Final = "events arrive faster than they are stored"
-
-# The number of bytes that are stored of a message that is too long.
-_KEPT_BYTES_OF_LONG_MESSAGE: Final = 4096
-_OCTET_COUNT_PATTERN: Final = re.compile(rb"([1-9]\d{0,8}) ")
-_MAX_OCTET_COUNT_BYTES: Final = 10
-_MESSAGE_SEPARATORS: Final = b"\r\n\0 "
 
 
 class SyslogConnectionHandler:
@@ -216,127 +210,3 @@ def _decode_messages_by_app(messages: Sequence[SyslogMessage], peer: str) -> dic
         else:
             part.add_event(item, index)
     return parts
-
-
-class SyslogFrameDecoder:
-    """Splits the data of one connection into messages: by octet counts (RFC 6587, 3.4.1) or at line ends.
-
-    The first byte of the connection decides: a digit begins an octet count, and any other byte begins a line. Only the
-    beginning of a message longer than `max_bytes` is kept.
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_message_bytes = max_bytes
-        self._buffer = bytearray()
-        self._uses_octet_counts: bool | None = None
-        self._bytes_to_skip = 0
-        self._is_skipping_line = False
-        self._line_end_search_start = 0
-
-    @property
-    def buffered_bytes(self) -> int:
-        """The number of bytes of the unfinished message."""
-        return len(self._buffer)
-
-    def feed(self, data: bytes) -> list[SyslogMessage]:
-        """Add data; return the messages that it completes."""
-        self._buffer += data
-        found: list[SyslogMessage] = []
-        position = self._take_whole_lines(found)
-        while (after := self._take_message_or_separator(position, found)) is not None:
-            position = after
-        del self._buffer[:position]
-        self._line_end_search_start = max(0, self._line_end_search_start - position)
-        return found
-
-    def finish(self) -> list[SyslogMessage]:
-        """Return the message that the end of the connection completes: a last line without a line end."""
-        rest, self._buffer = bytes(self._buffer), bytearray()
-        if self._uses_octet_counts or self._is_skipping_line or not rest.strip(_MESSAGE_SEPARATORS):
-            return []
-        return [SyslogMessage(rest)]
-
-    def _take_whole_lines(self, found: list[SyslogMessage]) -> int:
-        """Take all complete lines from the buffer at once; return the end of the last line.
-
-        Take nothing and return 0 if the connection sends octet counts, or if it is not known yet whether it does.
-        """
-        if self._uses_octet_counts is not False or self._is_skipping_line:
-            return 0
-        end = self._buffer.rfind(b"\n") + 1
-        for line in bytes(self._buffer[:end]).split(b"\n"):
-            message = line.lstrip(_MESSAGE_SEPARATORS)
-            if len(message) > self._max_message_bytes:
-                found.append(SyslogMessage(message[:_KEPT_BYTES_OF_LONG_MESSAGE], is_truncated=True))
-            elif message:
-                found.append(SyslogMessage(message))
-        return end
-
-    def _take_message_or_separator(self, position: int, found: list[SyslogMessage]) -> int | None:
-        """Take what is at a position in the buffer: a message, separators, or bytes to skip; return its end.
-
-        Return None if more data is needed.
-        """
-        buffer = self._buffer
-        if self._bytes_to_skip:
-            skipped = min(self._bytes_to_skip, len(buffer) - position)
-            self._bytes_to_skip -= skipped
-            return position + skipped if skipped else None
-        if self._is_skipping_line:
-            return self._skip_line(position)
-        start = position
-        while position < len(buffer) and buffer[position] in _MESSAGE_SEPARATORS:
-            position += 1
-        if position > start:
-            return position
-        return self._take_message(position, found) if position < len(buffer) else None
-
-    def _take_message(self, position: int, found: list[SyslogMessage]) -> int | None:
-        rest = self._buffer[position : position + _MAX_OCTET_COUNT_BYTES]
-        if self._uses_octet_counts is None:
-            self._uses_octet_counts = rest[:1].isdigit()
-        if not self._uses_octet_counts:
-            return self._take_line(position, found)
-        count = _OCTET_COUNT_PATTERN.match(rest)
-        if count is not None:
-            return self._take_counted_message(position + count.end(), int(count[1]), found)
-        return None if len(rest) < _MAX_OCTET_COUNT_BYTES and rest.isdigit() else self._take_line(position, found)
-
-    def _take_counted_message(self, begin: int, count: int, found: list[SyslogMessage]) -> int | None:
-        end = begin + count
-        if count > self._max_message_bytes:
-            if len(self._buffer) - begin < min(count, _KEPT_BYTES_OF_LONG_MESSAGE):
-                return None
-            found.append(
-                SyslogMessage(bytes(self._buffer[begin : begin + _KEPT_BYTES_OF_LONG_MESSAGE]), is_truncated=True)
-            )
-            self._bytes_to_skip = count
-            return begin
-        if len(self._buffer) < end:
-            return None
-        found.append(SyslogMessage(bytes(self._buffer[begin:end])))
-        return end
-
-    def _take_line(self, start: int, found: list[SyslogMessage]) -> int | None:
-        end = self._buffer.find(b"\n", max(start, self._line_end_search_start))
-        if end < 0:
-            self._line_end_search_start = len(self._buffer)
-            if len(self._buffer) - start <= self._max_message_bytes:
-                return None
-            found.append(
-                SyslogMessage(bytes(self._buffer[start : start + _KEPT_BYTES_OF_LONG_MESSAGE]), is_truncated=True)
-            )
-            self._is_skipping_line = True
-            return len(self._buffer)
-        self._line_end_search_start = 0
-        is_cut = end - start > self._max_message_bytes
-        kept = start + _KEPT_BYTES_OF_LONG_MESSAGE if is_cut else end
-        found.append(SyslogMessage(bytes(self._buffer[start:kept]), is_cut))
-        return end + 1
-
-    def _skip_line(self, position: int) -> int | None:
-        end = self._buffer.find(b"\n", position)
-        if end < 0:
-            return len(self._buffer) if len(self._buffer) > position else None
-        self._is_skipping_line = False
-        return end + 1

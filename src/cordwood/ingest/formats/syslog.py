@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from cordwood.ingest.formats.json import non_blank_lines, require_events
-from cordwood.ingest.items import too_many_items_fault
+from cordwood.ingest.formats.json import require_events
+from cordwood.ingest.formats.syslog_frames import SyslogMessage, split_messages
 from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent, RefusedItem
 
 StructuredDataElement = dict[str, object]
@@ -50,9 +50,6 @@ _RFC_3164_LINE_PATTERN = re.compile(
     re.DOTALL,
 )
 _PRIORITY_ONLY_LINE_PATTERN = re.compile(r"<(?P<priority>\d{1,3})>(?P<rest>.*)", re.DOTALL)
-_OCTET_COUNT_PATTERN = re.compile(rb"(\d{1,7}) (?=<\d)")
-_LEADING_OCTET_COUNT_PATTERN = re.compile(r"\A\d{1,7} (?=<\d)")
-_WHITESPACE_PATTERN = re.compile(rb"\s*")
 _COLOUR_ESCAPE_PATTERN = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _STRUCTURED_DATA_ELEMENT_PATTERN = re.compile(
     r'\[(?P<id>[^\s=\]"]+)(?P<parameters>(?: [^\s=\]"]+="(?:[^"\\]|\\.)*")*)\]'
@@ -64,20 +61,13 @@ _LOGFMT_PAIR_PATTERN = re.compile(r'([\w.@#/-]+)=("(?:[^"\\]|\\.)*"|\S*)')
 
 def read_syslog(body: Body) -> ParsedBody:
     parsed = ParsedBody.create_empty_for_body(body)
-    for index, line in _split_messages(body.text, body.max_items):
+    for index, line in split_messages(body.text, body.max_items):
         event = read_syslog_line(line)
         if event is None:
             parsed.refuse_item(index, NOT_SYSLOG_REASON, line)
         else:
             parsed.add_event(event, index)
     return require_events(parsed)
-
-
-class SyslogMessage(msgspec.Struct, frozen=True):
-    """A message from a socket. If `is_truncated` is true, `data` is only its beginning."""
-
-    data: bytes
-    is_truncated: bool = False
 
 
 def read_syslog_messages(
@@ -97,49 +87,6 @@ def read_syslog_messages(
             yield "", RefusedItem(index, NOT_SYSLOG_REASON, line)
         else:
             yield found.get("appname") or "", _make_event(line, found, {"peer": peer})
-
-
-def _split_messages(text: str, limit: int) -> Iterator[tuple[int, str]]:
-    """Split a body into messages with their positions, either by octet counts or by lines.
-
-    Octet counts are used if the body begins with one and all of them are consistent.
-    """
-    data = text.encode()
-    frames, position = _split_by_octet_counts(data, limit)
-    if not frames:
-        yield from non_blank_lines(text, limit)
-    elif _ends_at_message_boundary(data, position):
-        yield from enumerate(frame.decode("utf-8", "replace").rstrip("\n") for frame in frames)
-        for index, line in non_blank_lines(data[position:].decode("utf-8", "replace"), limit):
-            yield len(frames) + index, line
-    else:
-        # The counts are wrong: the sender counts characters instead of bytes, or does not count the line end. Split by
-        # lines, and remove the counts at the beginnings of the lines.
-        for index, line in non_blank_lines(text, limit):
-            yield index, _LEADING_OCTET_COUNT_PATTERN.sub("", line)
-
-
-def _split_by_octet_counts(data: bytes, limit: int) -> tuple[list[bytes], int]:
-    """Split the data by octet counts; return the messages, and the position at which the last one ends."""
-    frames: list[bytes] = []
-    position = 0
-    while count := _OCTET_COUNT_PATTERN.match(data, _WHITESPACE_PATTERN.match(data, position).end()):  # type: ignore[union-attr] # it always matches
-        position = count.end() + int(count[1])
-        frames.append(data[count.end() : position])
-        if len(frames) > limit:
-            raise too_many_items_fault(limit)
-    return frames, position
-
-
-def _ends_at_message_boundary(data: bytes, position: int) -> bool:
-    """Return whether `position`, where the counted messages end, is the end of the data or of a line.
-
-    If it is neither, a count is wrong.
-    """
-    if position >= len(data):
-        return position == len(data)
-    rest = _WHITESPACE_PATTERN.match(data, position).end()  # type: ignore[union-attr] # it always matches
-    return rest == len(data) or (data[rest : rest + 1] == b"<" and b"\n" in data[position - 1 : rest])
 
 
 def read_syslog_line(line: str) -> PostedEvent | None:

@@ -2,8 +2,7 @@
 
 import pytest
 
-from cordwood.ingest.formats.syslog import SyslogMessage
-from cordwood.listeners.syslog import SyslogFrameDecoder
+from cordwood.ingest.formats.syslog_frames import SyslogFrameDecoder, SyslogMessage
 
 MAX_BYTES = 10_000
 FIRST_MESSAGE, SECOND_MESSAGE, LONG_MESSAGE = (
