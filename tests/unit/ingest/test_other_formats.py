@@ -112,6 +112,16 @@ def test_syslog_with_octet_counting_is_split() -> None:
     assert [event.event_message for event in events(BodyFormat.SYSLOG, framed, "text/plain")] == ["one\ntwo", "zwölf"]
 
 
+@pytest.mark.parametrize("line_end", [b"", b"\n", b"\r\n"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_octet_counts_count_bytes_that_are_not_utf_8(mark: bytes, line_end: bytes) -> None:
+    lines = [b"<13>1 - h a - - - " + text + line_end for text in (b"one \xff\nmore", b"two", b"three")]
+    body = mark + b"".join(b"%d %s" % (len(line), line) for line in lines)
+    parsed = read_body(BodyFormat.SYSLOG, Body(body, "application/syslog"))
+    assert [event.event_message for event in parsed.events] == ["one \ufffd\nmore", "two", "three"]
+    assert json.loads(bytes(parsed.events[1].metadata))["message_raw"] == "<13>1 - h a - - - two"
+
+
 @pytest.mark.parametrize("off", [-1, 1, 3, 500], ids=["one short", "one long", "into the next", "beyond the end"])
 def test_with_wrong_octet_counts_each_line_is_a_message(off: int) -> None:
     lines = [f"<13>1 - h a - - - {text}" for text in ("zwölf", "two", "three")]

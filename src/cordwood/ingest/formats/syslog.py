@@ -61,7 +61,7 @@ _LOGFMT_PAIR_PATTERN = re.compile(r'([\w.@#/-]+)=("(?:[^"\\]|\\.)*"|\S*)')
 
 def read_syslog(body: Body) -> ParsedBody:
     parsed = ParsedBody.create_empty_for_body(body)
-    for index, line in split_messages(body.text, body.max_items):
+    for index, line in split_messages(body.data, body.max_items):
         event = read_syslog_line(line)
         if event is None:
             parsed.refuse_item(index, NOT_SYSLOG_REASON, line)

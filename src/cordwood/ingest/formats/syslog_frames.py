@@ -12,6 +12,7 @@ import msgspec
 from cordwood.ingest.formats.json import non_blank_lines
 from cordwood.ingest.items import too_many_items_fault
 
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _COUNT_BEFORE_PRIORITY_PATTERN: Final = re.compile(rb"(\d{1,7}) (?=<\d)")
 _LEADING_OCTET_COUNT_PATTERN: Final = re.compile(r"\A\d{1,7} (?=<\d)")
 _WHITESPACE_PATTERN: Final = re.compile(rb"\s*")
@@ -30,24 +31,29 @@ class SyslogMessage(msgspec.Struct, frozen=True):
     is_truncated: bool = False
 
 
-def split_messages(text: str, limit: int) -> Iterator[tuple[int, str]]:
+def split_messages(data: bytes, limit: int) -> Iterator[tuple[int, str]]:
     """Split a body into messages with their positions, either by octet counts or by lines.
 
-    Octet counts are used if the body begins with one and all of them are consistent.
+    Octet counts are used if the body begins with one and all of them are consistent. Each message is decoded after the
+    split, because invalid UTF-8 changes its length when it is replaced by U+FFFD.
     """
-    data = text.encode()
+    data = data.removeprefix(_BYTE_ORDER_MARK)
     frames, position = _split_by_octet_counts(data, limit)
     if not frames:
-        yield from non_blank_lines(text, limit)
+        yield from non_blank_lines(_decode_text(data), limit)
     elif _ends_at_message_boundary(data, position):
-        yield from enumerate(frame.decode("utf-8", "replace").rstrip("\n") for frame in frames)
-        for index, line in non_blank_lines(data[position:].decode("utf-8", "replace"), limit):
+        yield from enumerate(_decode_text(frame).rstrip("\r\n") for frame in frames)
+        for index, line in non_blank_lines(_decode_text(data[position:]), limit):
             yield len(frames) + index, line
     else:
         # The counts are wrong: the sender counts characters instead of bytes, or does not count the line end. Split by
         # lines, and remove the counts at the beginnings of the lines.
-        for index, line in non_blank_lines(text, limit):
+        for index, line in non_blank_lines(_decode_text(data), limit):
             yield index, _LEADING_OCTET_COUNT_PATTERN.sub("", line)
+
+
+def _decode_text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
 
 
 def _split_by_octet_counts(data: bytes, limit: int) -> tuple[list[bytes], int]:
