@@ -37,6 +37,8 @@ from cordwood.ingest.formats.csv import (
     refused_record_text,
 )
 from cordwood.ingest.formats.journald import JournalDecoder, JournalEntry
+from cordwood.ingest.formats.syslog import NOT_SYSLOG_REASON, read_syslog_line
+from cordwood.ingest.formats.syslog_frames import has_octet_counts, read_counted_messages
 from cordwood.ingest.formats.text_lines import LINE_DECODERS, LineDecoder, encode_event
 from cordwood.ingest.items import JsonItemReader
 from cordwood.ingest.parsed_body import ParsedBody
@@ -253,7 +255,10 @@ class EventFile:
         self._input_file = source
         self._read_options = reading
         self.format_name = reading.format or _detect_format(file, source)
-        self.position_unit = _POSITION_UNITS.get(self.format_name, "line")
+        self._has_octet_counts = self.format_name == "syslog" and has_octet_counts(
+            source.sample, is_whole=len(source.sample) < MAX_SAMPLE_BYTES
+        )
+        self.position_unit = "message" if self._has_octet_counts else _POSITION_UNITS.get(self.format_name, "line")
         self._rows, self._rows_read = 0, 0
         if self.format_name == "parquet" and (file == _STANDARD_INPUT_PATH or source.read_fraction is None):
             raise BadBody(f"{source.name} cannot be read as Parquet.", hint="Parquet is read from uncompressed files.")
@@ -297,6 +302,8 @@ class EventFile:
             return self._json_records()
         if self.format_name == "journald":
             return self._journal_entry_records()
+        if self._has_octet_counts:
+            return self._counted_syslog_records()
         return (
             self._decoded_line_records(LINE_DECODERS[self.format_name])
             if self.format_name in LINE_DECODERS
@@ -339,6 +346,17 @@ class EventFile:
                 yield _refused_record(record.position, text, f"The line is not in the format {self.format_name}.")
             else:
                 yield FileRecord(record.position, encode_event(event))
+
+    def _counted_syslog_records(self) -> Iterator[FileRecord]:
+        with self._input_file.convert_read_errors():
+            messages = read_counted_messages(self._input_file.content_reader.read1, MAX_FILE_RECORD_BYTES)
+            for number, message in enumerate(messages, 1):
+                event = None if message.is_truncated else read_syslog_line(message.text)
+                if event is not None:
+                    yield FileRecord(number, encode_event(event))
+                else:
+                    fault = "The message is too long or cut off." if message.is_truncated else NOT_SYSLOG_REASON
+                    yield _refused_record(number, message.text, fault)
 
     def _json_records(self) -> Iterator[FileRecord]:
         with self._input_file.convert_read_errors(), self._prefix_errors_with_file_name():

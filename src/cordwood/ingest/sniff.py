@@ -1,10 +1,12 @@
 """Detect the format of a file from its beginning, and decode its first events without storing them."""
 
+import io
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from functools import cached_property
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -23,6 +25,8 @@ from cordwood.ingest.formats.csv import (
 from cordwood.ingest.formats.elastic import read_bulk
 from cordwood.ingest.formats.journald import read_journal
 from cordwood.ingest.formats.loki import read_json_push as read_push
+from cordwood.ingest.formats.syslog import read_syslog_line
+from cordwood.ingest.formats.syslog_frames import has_octet_counts, read_counted_messages, remove_octet_count
 from cordwood.ingest.formats.text_lines import LINE_DECODERS
 from cordwood.ingest.items import JsonItemReader
 from cordwood.ingest.parsed_body import Body, LabelledBody, ParsedBody
@@ -75,6 +79,14 @@ class FileSample(msgspec.Struct, frozen=True, dict=True):
         return [
             line for line, _ in zip((line for line in lines if line.strip()), range(_MAX_SAMPLE_LINES), strict=False)
         ]
+
+    @cached_property
+    def counted_syslog_messages(self) -> Sequence[str]:
+        """The first messages of a syslog file with octet counts; empty for all other files."""
+        if not has_octet_counts(self.data, is_whole=self.is_whole_file):
+            return []
+        found = read_counted_messages(io.BytesIO(self.data).read1, len(self.data))
+        return [message.text for message in islice(found, _MAX_SAMPLE_LINES) if not message.is_truncated]
 
     @cached_property
     def line_objects(self) -> Sequence[dict[str, msgspec.Raw] | None]:
@@ -235,18 +247,20 @@ def _json_items(sample: FileSample) -> Iterator[str]:
         yield item.text
 
 
-_OCTET_COUNT_PATTERN: Final = re.compile(r"\A\d{1,7} (?=<\d)")
-
-
 def _detect_syslog(sample: FileSample) -> PossibleFormat | None:
-    lines = [_OCTET_COUNT_PATTERN.sub("", line) for line in sample.lines]
-    matches = [line for line in lines if LINE_DECODERS["syslog"](line) is not None]
-    confidence = _confidence_from_match_share(len(matches), len(lines))
+    messages = sample.counted_syslog_messages or [remove_octet_count(line) for line in sample.lines]
+    matches = [message for message in messages if read_syslog_line(message) is not None]
+    confidence = _confidence_from_match_share(len(matches), len(messages))
     if confidence is None:
         return None
     is_new = re.match(r"<\d+>\d", matches[0]) is not None
     title = "syslog, RFC 5424" if is_new else "syslog, RFC 3164"
-    return PossibleFormat("syslog", title, confidence, _matching_lines_reason(len(matches), len(lines)))
+    reason = (
+        f"{len(matches)} of the first {len(messages)} messages have the format. An octet count is before each of them."
+        if sample.counted_syslog_messages
+        else _matching_lines_reason(len(matches), len(messages))
+    )
+    return PossibleFormat("syslog", title, confidence, reason)
 
 
 def _make_line_detector(name: str, title: str) -> Callable[[FileSample], PossibleFormat | None]:
@@ -328,6 +342,8 @@ def decode_sample(name: str, sample: FileSample, options: CsvOptions = DEFAULT_C
         return read_csv_with_options(options, Body(sample.text.encode()))
     if name == "ndjson":
         return read_body(BodyFormat.EVENTS, Body(sample.text.encode(), "application/x-ndjson"))
+    if name == "syslog" and sample.counted_syslog_messages:
+        return _decode_lines(name, sample.counted_syslog_messages)
     if name == "syslog":
         return read_body(BodyFormat.SYSLOG, Body(sample.text.encode(), "application/syslog"))
     if name in {"json", "otlp", "loki"}:
@@ -338,7 +354,7 @@ def decode_sample(name: str, sample: FileSample, options: CsvOptions = DEFAULT_C
         # Unless the sample is the whole file, its last entry is incomplete, so leave this entry out.
         data = sample.data if sample.is_whole_file else sample.data[: sample.data.rfind(b"\n\n") + 2]
         return read_journal(Body(data))
-    return _decode_lines(name, sample) if name in LINE_DECODERS else None
+    return _decode_lines(name, sample.lines) if name in LINE_DECODERS else None
 
 
 def _decode_bulk(sample: FileSample) -> ParsedBody:
@@ -368,9 +384,9 @@ def _merge_labelled_parts(labelled: LabelledBody) -> ParsedBody:
     return merged
 
 
-def _decode_lines(name: str, sample: FileSample) -> ParsedBody:
+def _decode_lines(name: str, lines: Sequence[str]) -> ParsedBody:
     parsed = ParsedBody(item_indexes=[])
-    for index, line in enumerate(sample.lines):
+    for index, line in enumerate(lines):
         event = LINE_DECODERS[name](line)
         if event is None:
             parsed.refuse_item(index, f"The line is not in the format {name}.", line)

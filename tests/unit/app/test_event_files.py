@@ -130,6 +130,41 @@ def test_text_formats_must_be_named_and_the_refusal_suggests_one(tmp_path: Path)
     assert len({event["id"] for event in as_lines}) == 3
 
 
+def syslog_messages(*texts: bytes) -> list[bytes]:
+    return [b"<13>1 - h a - - - " + text for text in texts]
+
+
+def with_octet_counts(messages: Sequence[bytes]) -> bytes:
+    return b"".join(b"%d %s" % (len(message), message) for message in messages)
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("count", [1, 5000], ids=["short", "longer than the sample"])
+def test_a_syslog_file_is_split_by_its_octet_counts(tmp_path: Path, mark: bytes, count: int) -> None:
+    file = tmp_path / "a.log"
+    file.write_bytes(mark + with_octet_counts(syslog_messages(b"one", b"two \xff\nmore", b"three\n") * count))
+    messages = [json.loads(event)["event_message"] for event in events_in(file, ReadOptions("syslog"))]
+    assert messages == ["one", "two \ufffd\nmore", "three"] * count
+
+
+def test_a_syslog_message_that_is_cut_off_or_invalid_is_refused_with_its_number(tmp_path: Path) -> None:
+    file = tmp_path / "a.log"
+    whole = with_octet_counts([*syslog_messages(b"one") * 5000, b"<999>x"])
+    file.write_bytes(whole + with_octet_counts(syslog_messages(b"cut off"))[:-2])
+    refused = [record for record in records_in(file, ReadOptions("syslog")) if record.refusal_reason]
+    assert [(record.position, record.refusal_reason) for record in refused] == [
+        (5001, "The line is not syslog."),
+        (5002, "The message is too long or cut off."),
+    ]
+
+
+def test_with_wrong_octet_counts_each_line_of_a_syslog_file_is_a_message(tmp_path: Path) -> None:
+    file = tmp_path / "a.log"
+    file.write_bytes(b"".join(b"%d %s\n" % (len(line) - 3, line) for line in syslog_messages(b"one", b"two")))
+    events = [json.loads(event) for event in events_in(file, ReadOptions("syslog"))]
+    assert [event["event_message"] for event in events] == ["one", "two"]
+
+
 def test_a_journal_export_is_read_entry_by_entry(tmp_path: Path) -> None:
     file = tmp_path / "journal"
     binary = b"MESSAGE\n" + (3).to_bytes(8, "little") + b"a\nb\n"

@@ -22,6 +22,8 @@ FORMATS_AND_FILES: list[tuple[str, str, list[str | None] | None]] = [
     ("csv", "time\tmessage\n1\ta\n2\tb\n", ["a", "b"]),
     ("syslog", "<34>1 2003-10-11T22:14:15.003Z host su - ID47 - a\n", ["a"]),
     ("syslog", "<34>Oct 11 22:14:15 host su[1]: a\n<34>Oct 11 22:14:15 host su[1]: b\n", ["a", "b"]),
+    ("syslog", "22 <13>1 - h a - - - one\n22 <13>1 - h a - - - two\n", ["one", "two"]),
+    ("syslog", "26 <13>1 - h a - - - one\nmore21 <13>1 - h a - - - two", ["one\nmore", "two"]),
     ("combined", f"{ACCESS_LOG_LINE}\n", [ACCESS_LOG_LINE]),
     ("logfmt", 'ts=1 level=info msg=a\nts=2 level=info msg="b"\n', ["a", "b"]),
     ("otlp", OTLP_LOGS, ["hi"]),
@@ -68,6 +70,16 @@ def test_a_sample_may_end_in_the_middle_of_a_line(name: str, text: str) -> None:
     cut = sample_of(text * 30 + text[:7], is_whole=False)
     assert detect_possible_formats(cut)[0].name == name
     assert decode_sample(name, cut)
+
+
+def test_syslog_with_octet_counts_may_be_longer_than_the_sample() -> None:
+    cut = sample_of("26 <13>1 - h a - - - one\nmore" * 30 + "25 <13>1 - h", is_whole=False)
+    (found, *_) = detect_possible_formats(cut)
+    assert (found.name, found.confidence) == ("syslog", FormatConfidence.CERTAIN)
+    assert "octet count" in found.reason
+    parsed = decode_sample("syslog", cut)
+    assert parsed is not None
+    assert [event.event_message for event in parsed.events] == ["one\nmore"] * 30
 
 
 def test_an_array_that_is_longer_than_the_sample_is_detected() -> None:

@@ -78,7 +78,7 @@ def read_syslog_messages(
     `peer` is the sender's address.
     """
     for index, message in enumerate(messages):
-        line = message.data.decode("utf-8", "replace").rstrip("\r\n\0")
+        line = message.text
         if message.is_truncated:
             yield "", RefusedItem(index, "The message is too long.", line, is_truncated=True)
             continue

@@ -4,7 +4,7 @@ An octet count is a message's length in bytes, sent before the message.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -15,11 +15,13 @@ from cordwood.ingest.items import too_many_items_fault
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _COUNT_BEFORE_PRIORITY_PATTERN: Final = re.compile(rb"(\d{1,7}) (?=<\d)")
 _LEADING_OCTET_COUNT_PATTERN: Final = re.compile(r"\A\d{1,7} (?=<\d)")
+_CUT_OCTET_COUNT_PATTERN: Final = re.compile(rb"\s*(?:\d{1,7}(?: <?)?)?")
 _WHITESPACE_PATTERN: Final = re.compile(rb"\s*")
 
 # The number of bytes that are stored of a message that is too long.
 _KEPT_BYTES_OF_LONG_MESSAGE: Final = 4096
 _OCTET_COUNT_PATTERN: Final = re.compile(rb"([1-9]\d{0,8}) ")
+_READ_CHUNK_BYTES: Final = 64 * 1024
 _MAX_OCTET_COUNT_BYTES: Final = 10
 _MESSAGE_SEPARATORS: Final = b"\r\n\0 "
 
@@ -29,6 +31,10 @@ class SyslogMessage(msgspec.Struct, frozen=True):
 
     data: bytes
     is_truncated: bool = False
+
+    @property
+    def text(self) -> str:
+        return _decode_text(self.data).rstrip("\r\n\0")
 
 
 def split_messages(data: bytes, limit: int) -> Iterator[tuple[int, str]]:
@@ -49,7 +55,39 @@ def split_messages(data: bytes, limit: int) -> Iterator[tuple[int, str]]:
         # The counts are wrong: the sender counts characters instead of bytes, or does not count the line end. Split by
         # lines, and remove the counts at the beginnings of the lines.
         for index, line in non_blank_lines(_decode_text(data), limit):
-            yield index, _LEADING_OCTET_COUNT_PATTERN.sub("", line)
+            yield index, remove_octet_count(line)
+
+
+def remove_octet_count(line: str) -> str:
+    return _LEADING_OCTET_COUNT_PATTERN.sub("", line)
+
+
+def has_octet_counts(sample: bytes, *, is_whole: bool) -> bool:
+    """Return whether the messages of a file that begins with `sample` have correct octet counts before them.
+
+    If the sample is not the whole file, its last message or the last count may be cut off.
+    """
+    data = sample.removeprefix(_BYTE_ORDER_MARK)
+    frames, position = _split_by_octet_counts(data, limit=len(data))
+    if frames and not is_whole and (position >= len(data) or _CUT_OCTET_COUNT_PATTERN.fullmatch(data, position)):
+        return True
+    return bool(frames) and _ends_at_message_boundary(data, position)
+
+
+def read_counted_messages(read: Callable[[int], bytes], max_bytes: int) -> Iterator[SyslogMessage]:
+    """Yield the messages of a file with octet counts; `read` returns the next bytes, and no bytes at the end.
+
+    Only the beginning is yielded of a message that is longer than `max_bytes`, or that the end of the file cuts off.
+    """
+    decoder = SyslogFrameDecoder(max_bytes)
+    beginning = read(_READ_CHUNK_BYTES)
+    while len(beginning) < len(_BYTE_ORDER_MARK) and (more := read(_READ_CHUNK_BYTES)):
+        beginning += more
+    chunk = beginning.removeprefix(_BYTE_ORDER_MARK)
+    while chunk:
+        yield from decoder.feed(chunk)
+        chunk = read(_READ_CHUNK_BYTES)
+    yield from decoder.finish(is_cut_message_included=True)
 
 
 def _decode_text(data: bytes) -> str:
@@ -110,11 +148,18 @@ class SyslogFrameDecoder:
         self._line_end_search_start = max(0, self._line_end_search_start - position)
         return found
 
-    def finish(self) -> list[SyslogMessage]:
-        """Return the message that the end of the data completes: a last line without a line end."""
+    def finish(self, *, is_cut_message_included: bool = False) -> list[SyslogMessage]:
+        """Return the message that the end of the data completes: a last line without a line end.
+
+        If the messages have octet counts, the end of the data cuts off the last message. Return what there is of it if
+        `is_cut_message_included` is true, and nothing otherwise.
+        """
         rest, self._buffer = bytes(self._buffer), bytearray()
-        if self._uses_octet_counts or self._is_skipping_line or not rest.strip(_MESSAGE_SEPARATORS):
+        is_omitted = self._uses_octet_counts and not is_cut_message_included
+        if is_omitted or self._is_skipping_line or not rest.strip(_MESSAGE_SEPARATORS):
             return []
+        if self._uses_octet_counts and _OCTET_COUNT_PATTERN.match(rest):
+            return [SyslogMessage(rest[:_KEPT_BYTES_OF_LONG_MESSAGE], is_truncated=True)]
         return [SyslogMessage(rest)]
 
     def _take_whole_lines(self, found: list[SyslogMessage]) -> int:

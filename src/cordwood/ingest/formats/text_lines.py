@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from cordwood.ingest.formats.syslog import read_syslog_line
+from cordwood.ingest.formats.syslog_frames import remove_octet_count
 from cordwood.ingest.parsed_body import PostedEvent
 
 _encode = msgspec.json.Encoder().encode
@@ -120,12 +121,16 @@ def _without_none(fields: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+def _read_syslog_line_with_optional_count(line: str) -> PostedEvent | None:
+    return read_syslog_line(remove_octet_count(line))
+
+
 LineDecoder = Callable[[str], PostedEvent | None]
 LINE_DECODERS: Final[Mapping[str, LineDecoder]] = {
     "lines": read_plain_line,
     "logfmt": read_logfmt_line,
     "combined": read_access_log_line,
-    "syslog": read_syslog_line,
+    "syslog": _read_syslog_line_with_optional_count,
 }
 
 
