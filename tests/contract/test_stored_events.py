@@ -3,6 +3,7 @@
 from uuid import UUID
 
 from cordwood.engines.engine import STORED_EVENT_COLUMNS, Engine
+from cordwood.ingest.build_events import MAX_TIMESTAMP_US, MIN_TIMESTAMP_US
 from cordwood.model.datatype import Row
 from cordwood.model.definitions import Endpoint
 from cordwood.model.event import Event, ReceivedEventBatch
@@ -44,6 +45,13 @@ def test_a_range_includes_its_start_excludes_its_end_and_filters_by_project(engi
     engine.append([batch(*(Event(f"e{n}", NOW_US + n, project="p" if n % 2 else None) for n in range(4)))])
     assert [row[0] for row in export_rows(engine, ExportRange("s", NOW_US + 1, NOW_US + 3))] == ["e1", "e2"]
     assert [row[0] for row in export_rows(engine, ExportRange("s", 0, NOW_US + 9, project="p"))] == ["e1", "e3"]
+
+
+def test_the_range_of_all_times_includes_the_first_and_the_last_event(engine: Engine) -> None:
+    times = MIN_TIMESTAMP_US, NOW_US, MAX_TIMESTAMP_US
+    engine.append([batch(*(Event(f"e{number}", us) for number, us in enumerate(times)))])
+    rows = export_rows(engine, ExportRange("s", MIN_TIMESTAMP_US, MAX_TIMESTAMP_US + 1))
+    assert [row[0] for row in rows] == ["e0", "e1", "e2"]
 
 
 def test_an_imported_event_keeps_its_receive_time(engine: Engine) -> None:

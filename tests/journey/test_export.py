@@ -65,6 +65,16 @@ def test_a_file_has_every_event_as_it_was_stored(run_command: RunCommand, tmp_pa
     assert list(tmp_path.glob("*.part")) == []
 
 
+def test_an_export_without_times_has_the_events_of_all_years(tmp_path: Path) -> None:
+    events, exported = tmp_path / "events.ndjson", tmp_path / "exported.parquet"
+    years = ("0001", "1652", "5139", "9999")
+    events.write_text("".join(f'{{"id": "{year}", "timestamp": "{year}-01-01T00:00:00Z"}}\n' for year in years))
+    folder = ("--stream", STREAM, "--data-dir", str(tmp_path / "data"))
+    assert cordwood("import", str(events), *folder).returncode == 0
+    assert cordwood("export", str(exported), *folder).returncode == 0
+    assert [row[0] for row in rows_of_file(exported)] == list(years)
+
+
 def test_an_imported_export_is_exported_unchanged(run_command: RunCommand, tmp_path: Path) -> None:
     original, reexported = tmp_path / "one.parquet", tmp_path / "two.parquet"
     run_command("export", str(original), "--stream", STREAM)

@@ -28,8 +28,8 @@ _MICROSECOND = timedelta(microseconds=1)
 
 # The first and the last microsecond of the years 1 to 9999 in UTC. A time with a zone offset may lie outside of these
 # years once it is converted to UTC. It is refused, because it could not be formatted.
-_MIN_TIMESTAMP_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
-_MAX_TIMESTAMP_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
+MIN_TIMESTAMP_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
+MAX_TIMESTAMP_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 
 # The unit of a number is inferred from its size. Numbers below the first limit are seconds (until the year 5138), those
 # below the second milliseconds, those below the third microseconds, and larger ones nanoseconds.
@@ -90,7 +90,7 @@ def _to_microseconds(moment: datetime) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     found = (moment - EPOCH) // _MICROSECOND
-    if not _MIN_TIMESTAMP_US <= found <= _MAX_TIMESTAMP_US:
+    if not MIN_TIMESTAMP_US <= found <= MAX_TIMESTAMP_US:
         raise ValueError
     return found
 
@@ -163,8 +163,7 @@ def _text_or_none(raw: msgspec.Raw) -> str | None:
     return None if len(text) < _MAX_NULL_TEXT_LENGTH and text in {"", "null"} else text
 
 
-# A time in the years 1 to 9999, in microseconds since 1970.
-_TimestampMicroseconds = Annotated[int, Meta(ge=-62_135_596_800_000_000, le=253_402_300_799_999_999)]
+_TimestampMicroseconds = Annotated[int, Meta(ge=MIN_TIMESTAMP_US, le=MAX_TIMESTAMP_US)]
 
 
 class ExportedEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):

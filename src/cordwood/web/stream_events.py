@@ -10,7 +10,7 @@ import msgspec
 
 from cordwood.access import apply_pinned_parameters
 from cordwood.errors import BadParameter, Forbidden, NotAcceptable
-from cordwood.ingest.build_events import parse_timestamp_us
+from cordwood.ingest.build_events import MAX_TIMESTAMP_US, MIN_TIMESTAMP_US, parse_timestamp_us
 from cordwood.model.definitions import Endpoint, Parameter, Stream
 from cordwood.model.key import Caller
 from cordwood.observe.observation import EventsIngested, Observer
@@ -44,7 +44,6 @@ _EXPORT_ENDPOINT = Endpoint(
     revision="stream.export/1",
     parameters=(Parameter("project"),),
 )
-_EARLIEST_US, _LATEST_US = -(10**16), 10**17
 
 
 async def export_events(request: Request, services: Services, name: str) -> Response:
@@ -76,8 +75,8 @@ def _export_format(name: str) -> AnswerFormat:
 
 
 def _read_time_bounds(query: Mapping[str, str]) -> tuple[int, int]:
-    since_us = _read_time_bound("from", query.get("from"), _EARLIEST_US)
-    until_us = _read_time_bound("to", query.get("to"), _LATEST_US)
+    since_us = _read_time_bound("from", query.get("from"), MIN_TIMESTAMP_US)
+    until_us = _read_time_bound("to", query.get("to"), MAX_TIMESTAMP_US + 1)
     if since_us >= until_us:
         raise BadParameter("Nothing lies between from and to: to is not later.", hint="from is included, to is not.")
     return since_us, until_us
