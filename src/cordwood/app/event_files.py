@@ -40,7 +40,7 @@ from cordwood.ingest.formats.journald import JournalDecoder, JournalEntry
 from cordwood.ingest.formats.syslog import NOT_SYSLOG_REASON, read_syslog_line
 from cordwood.ingest.formats.syslog_frames import has_octet_counts, read_counted_messages
 from cordwood.ingest.formats.text_lines import LINE_DECODERS, LineDecoder, encode_event
-from cordwood.ingest.items import JsonItemReader
+from cordwood.ingest.items import JsonItemReader, RawFields, rename_case_variants
 from cordwood.ingest.parsed_body import ParsedBody
 from cordwood.ingest.sniff import (
     MAX_SAMPLE_BYTES,
@@ -388,7 +388,7 @@ class EventFile:
                 fault = columns.find_record_fault(record)
                 if fault is None:
                     fields = columns.row_fields(record.cells)
-                    if "id" not in fields:
+                    if not _has_id(fields):
                         fields["id"] = msgspec.Raw(b'"%s"' % _derived_id(number, "\0".join(record.cells).encode()))
                     yield FileRecord(record.line_number, _encode_json(fields))
                 else:
@@ -504,6 +504,8 @@ class _EventId(msgspec.Struct):
 
 
 _encode_json = msgspec.json.Encoder().encode
+_NULL: Final = msgspec.Raw(b"null")
+_decode_fields = msgspec.json.Decoder(RawFields).decode
 _decode_event_id = msgspec.json.Decoder(_EventId).decode
 
 
@@ -522,15 +524,20 @@ def add_missing_id(number: int, event: bytes) -> bytes:
     If the same file is sent again, its events get the same ids, so that the service recognises them as duplicates.
     """
     try:
-        lacks_id = _decode_event_id(event).id is None
+        has_id = _decode_event_id(event).id is not None or _has_id(_decode_fields(event))
     except (msgspec.DecodeError, RecursionError):
         # Send an invalid item unchanged, so that the service reports its error.
         return event
-    if not lacks_id:
+    if has_id:
         return event
     start = event.index(b"{") + 1
     separator = b"" if event[start:].lstrip().startswith(b"}") else b","
     return event[:start] + b'"id":"%s"' % _derived_id(number, event) + separator + event[start:]
+
+
+def _has_id(fields: RawFields) -> bool:
+    """Return whether the service will find an id in the event. Its name may differ in case."""
+    return bytes(rename_case_variants(fields).get("id", _NULL)) != bytes(_NULL)
 
 
 def _derived_id(number: int, text: bytes) -> bytes:

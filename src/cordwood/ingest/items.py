@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from typing import Final
 
 import msgspec
@@ -294,6 +295,15 @@ def _array_elements_by_tokens(text: str, start: int) -> Iterator[str]:
 
 _value_decoder = msgspec.json.Decoder()
 _EVENT_FIELDS = ("id", "timestamp", "event_message", "message", "project", "metadata")
+# All names that differ from a field of events only in case. There are about 5,000.
+_CASE_VARIANTS = frozenset(
+    "".join(letters)
+    for name in _EVENT_FIELDS
+    for letters in product(*({letter, letter.upper()} for letter in name))
+    if "".join(letters) != name
+)
+# A JSON string that is neither empty nor consists of digits only.
+_QUOTED_ID_PATTERN = re.compile(rb'"(?!\d*")')
 
 RawFields = dict[str, msgspec.Raw]
 
@@ -307,7 +317,33 @@ def add_items(items: Sequence[str], parsed: ParsedBody) -> ParsedBody:
     return parsed
 
 
+def rename_case_variants(fields: RawFields) -> RawFields:
+    """Return the members of an event, with names that differ from an event field only in case replaced by its name.
+
+    SQL ignores the case of names, so a query could not read a key such as `Timestamp` beside the column `timestamp`. A
+    key keeps its name if the event also has the field itself, and so does every further spelling of the same field.
+    `Message` also keeps its name if the event has an `event_message`. `Id` keeps its name if its value is a number,
+    because this is usually the id of a kind of event, and events with equal ids would be dropped as duplicates.
+    """
+    # This test takes a quarter of the time of comparing each name in lower case.
+    if _CASE_VARIANTS.isdisjoint(fields):
+        return fields
+    missing = {name for name in _EVENT_FIELDS if name not in fields}
+    if any(name.lower() == "event_message" for name in fields):
+        missing.discard("message")
+    renamed: RawFields = {}
+    for name, value in fields.items():
+        field = name.lower()
+        if field in missing and (field != "id" or _QUOTED_ID_PATTERN.match(value)):
+            missing.remove(field)
+            renamed[field] = value
+        else:
+            renamed[name] = value
+    return renamed
+
+
 def add_event_from_fields(fields: RawFields, index: int, parsed: ParsedBody) -> None:
+    fields = rename_case_variants(fields)
     known = {name: fields.pop(name) for name in _EVENT_FIELDS if name in fields}
     posted = PostedEvent(
         id=raw_to_text(known.get("id")),

@@ -55,6 +55,14 @@ def test_a_null_id_is_missing() -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "is_unchanged"),
+    [(b'{"Id": "x"}', True), (b'{"Id": 5}', False), (b'{"id": null, "Id": "x"}', False)],
+)
+def test_an_id_in_another_case_is_an_id_unless_it_is_a_number(line: bytes, *, is_unchanged: bool) -> None:
+    assert (with_ids(line) == [line]) == is_unchanged
+
+
+@pytest.mark.parametrize(
     "line", [b"{broken", b"[1]", b"5", b'"text"', b'{"a":' * 100_000], ids=["broken", "array", "number", "text", "deep"]
 )
 def test_a_line_that_is_not_an_event_is_unchanged(line: bytes) -> None:
@@ -98,6 +106,14 @@ def test_records_have_their_line_numbers(tmp_path: Path) -> None:
 def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(gzip.compress(EVENT_LINES)))))
     assert events_in(Path("-")) == [b'{"id": 1}', b'{"id": 2}']
+
+
+def test_columns_of_csv_may_differ_in_case_from_fields(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text('Id,Metadata\nx,"{""a"": 1}"\n7,\n')
+    first, second = (json.loads(event) for event in events_in(file))
+    assert first == {"Id": "x", "Metadata": {"a": 1}}
+    assert (second["Id"], len(second["id"])) == ("7", 36)
 
 
 def test_csv_types_are_optional_and_do_not_change_ids(tmp_path: Path) -> None:
@@ -277,8 +293,8 @@ def test_numbers_of_parquet_that_are_not_json_become_texts(tmp_path: Path) -> No
 def test_a_text_in_the_column_metadata_becomes_an_object_on_one_line_if_it_is_json(
     text: str, metadata: object, tmp_path: Path
 ) -> None:
-    (event,) = events_in(parquet_file(tmp_path, f"select 'e1' as id, '{text}' as metadata"))
-    assert json.loads(event)["metadata"] == metadata
+    (event,) = events_in(parquet_file(tmp_path, f"select 'e1' as id, '{text}' as Metadata"))
+    assert json.loads(event)["Metadata"] == metadata
     assert b"\n" not in event
 
 

@@ -53,6 +53,42 @@ def test_other_top_level_keys_are_stored_unchanged() -> None:
     assert event.extras == '{"a-b":null,"n":1.50,"deep":{"x": []},"source_name":"elsewhere"}'
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"ID": "a", "TimeStamp": 1690000000, "Message": "m", "Project": "p", "METADATA": {"x": 1}, "Level": "l"}',
+        '{"Level": "l", "Id": "a", "timestamp": 1690000000, "Event_Message": "m", "project": "p", "metadata": {"x": 1}}',
+    ],
+)
+@pytest.mark.parametrize("media", ["application/json", "application/x-ndjson"])
+def test_fields_whose_names_differ_in_case_are_recognised(text: str, media: str) -> None:
+    (event,) = events(text, media)
+    assert (event.id, event.timestamp_us, event.event_message, event.project) == ("a", 1_690_000_000_000_000, "m", "p")
+    assert (event.metadata, event.extras) == ('{"x": 1}', '{"Level":"l"}')
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ('{"timestamp": "2026-01-01", "Timestamp": "x"}', {"Timestamp": "x"}),
+        ('{"Metadata": {"a": 1}, "METADATA": {"b": 2}}', {"METADATA": {"b": 2}}),
+        ('{"event_message": "m", "Message": "other"}', {"Message": "other"}),
+        ('{"Event_Message": "m", "Message": "other"}', {"Message": "other"}),
+        ('{"Id": 4624}', {"Id": 4624}),
+        ('{"Id": "4624"}', {"Id": "4624"}),
+        ('{"Level": "A", "level": "b"}', {"Level": "A", "level": "b"}),
+    ],
+)
+def test_keys_that_are_no_field_in_another_case_keep_their_names(text: str, kept: dict[str, object]) -> None:
+    (event,) = events(text)
+    assert json.loads(event.extras or "{}") == kept
+
+
+def test_events_with_equal_numbers_as_id_in_another_case_get_ids_of_their_own() -> None:
+    first, second = events('[{"Id": 4624}, {"Id": 4624}]')
+    assert first.id != second.id
+
+
 def test_a_single_event_keeps_its_id_and_time() -> None:
     (event,) = events('{"id": "mine", "timestamp": "2023-07-22T04:26:40Z"}')
     assert (event.id, event.timestamp_us, event.timestamp_inferred) == ("mine", 1_690_000_000_000_000, False)

@@ -61,7 +61,7 @@ def _make_event(row: str) -> bytes | UnreadableRow:
         event = (
             _restore_original_event(fields)
             if fields.keys() == _EXPORT_COLUMN_NAMES
-            else fields | _decode_metadata(fields.get("metadata"))
+            else fields | _decode_metadata(fields)
         )
     except msgspec.DecodeError as problem:
         return UnreadableRow(row, f"The row is not JSON: {describe_json_error(problem, row.encode())}.")
@@ -133,17 +133,26 @@ def _decode_text(raw: msgspec.Raw) -> str | None:
     return msgspec.json.decode(raw, type=str | None)
 
 
-def _decode_metadata(metadata: msgspec.Raw | None) -> _JsonFields:
-    """Return the column `metadata` with its JSON text decoded; return no field if it is not the text of an object."""
-    if metadata is None or not bytes(metadata).startswith(b'"{'):
-        return {}
-    text = msgspec.json.decode(metadata, type=str)
+def _decode_metadata(fields: _JsonFields) -> _JsonFields:
+    """Return the column `metadata` (in any case) with its JSON text decoded, if it is the text of an object."""
+    decoded: _JsonFields = {}
+    for name, value in fields.items():
+        if name.lower() != "metadata" or not bytes(value).startswith(b'"{'):
+            continue
+        text = _to_valid_json(msgspec.json.decode(value, type=str))
+        if text is not None:
+            # Keep the text as it is, because the ids of events without an id are computed from it.
+            decoded[name] = msgspec.Raw(text.encode())
+    return decoded
+
+
+def _to_valid_json(text: str) -> str | None:
+    """Return the text of an object, with NaN and infinities in quotes if it has them; None if it is not valid JSON."""
     for quote in (str, _quote_non_finite_numbers):
-        attempt = quote(text)
+        quoted = quote(text)
         try:
-            _decode_fields(attempt)
+            _decode_fields(quoted)
         except msgspec.DecodeError:
             continue
-        # Keep the text itself, because the ids of events without an id are computed from it.
-        return {"metadata": msgspec.Raw(attempt.encode())}
-    return {}
+        return quoted
+    return None

@@ -241,7 +241,7 @@ class ColumnTypes(msgspec.Struct, frozen=True):
         return cls("text", by_name)
 
     def cell_converter(self, column: str) -> ConvertCell:
-        if column == "metadata":
+        if column.lower() == "metadata":
             return _convert_metadata
         return _CONVERTERS_BY_TYPE[self.type_by_column.get(column, self.default_type)]
 

@@ -25,8 +25,9 @@ def read_form(body: Body) -> ParsedBody:
     fields: RawFields = {
         name: msgspec.Raw(_encode(values[0] if len(values) == 1 else values)) for name, values in found.items()
     }
-    if len(found.get("metadata", ())) == 1:
-        fields["metadata"] = _json_object_or_text(found["metadata"][0], fields["metadata"])
+    for name, values in found.items():
+        if name.lower() == "metadata" and len(values) == 1:
+            fields[name] = _json_object_or_text(values[0], fields[name])
     parsed = ParsedBody(item_indexes=[])
     add_event_from_fields(fields, 0, parsed)
     return parsed
