@@ -97,11 +97,12 @@ def _sibling_or_top_level_value(record: Record, top: TopLevelLookup, name: str) 
 
 
 def _sibling_value(record: Record, name: str) -> str | None:
+    """Return a text unchanged, and a number or boolean as JSON writes it; None for any other value."""
     headers = record.get("headers")
     for place in (record, headers if isinstance(headers, dict) else {}):
         value = place.get(name)
-        if isinstance(value, str | int) and value != "":
-            return str(value)
+        if isinstance(value, str | int | float) and value != "":
+            return value if isinstance(value, str) else _encode(value).decode()
     return None
 
 

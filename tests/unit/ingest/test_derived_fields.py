@@ -34,6 +34,36 @@ def test_a_url_is_derived_from_project_host_and_path(request_: dict[str, object]
     assert derived_url({"request": request_}) == {"request": request_ | ({"url": expected_url} if expected_url else {})}
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (True, "true"),
+        (False, "false"),
+        (0, "0"),
+        (-7, "-7"),
+        (1.5, "1.5"),
+        (0.0, "0.0"),
+        ("True", "True"),
+        (None, None),
+        ([1], None),
+        ({}, None),
+    ],
+)
+@pytest.mark.parametrize("is_top_level", [False, True])
+def test_numbers_and_booleans_are_written_as_in_json(value: object, text: str | None, *, is_top_level: bool) -> None:
+    templates = {"metadata.request.label": "v={value}"}
+    fields = {} if is_top_level else {"value": value}
+    event = Event(
+        "a",
+        1,
+        metadata=json.dumps({"request": fields}),
+        extras=json.dumps({"value": value}) if is_top_level else None,
+    )
+    filled = derived_fields_of_stream(Stream("s", UUID(int=2), derive_templates=templates)).fill_missing_fields(event)
+    expected = fields if text is None else fields | {"label": f"v={text}"}
+    assert json.loads(filled.metadata or "null") == {"request": expected}
+
+
 def test_every_request_of_an_event_is_derived_separately() -> None:
     assert derived_url({"request": [{"path": "/a"}, {"path": "/b", "url": "u"}]}) == {
         "request": [{"path": "/a", "url": "https://proj/a"}, {"path": "/b", "url": "u"}]
