@@ -370,6 +370,8 @@ class Intake:
             parsed = decode_quarantined_item(item)
         except BadBody as broken:
             raise ItemNotReplayable(f"It would be refused again: {broken.message}") from broken
+        if not parsed.events and not parsed.refused_items:
+            raise ItemNotReplayable("It has no event.")
         events = build_events(parsed, item.received_us)
         if not item.is_transformed:
             events, _ = self._stream_transforms.apply(stream, events, parsed)
