@@ -89,6 +89,22 @@ def test_a_restored_folder_equals_the_original(
     assert not (restored_folder / "restoring").exists()
 
 
+def test_a_restore_names_the_streams_that_are_not_defined(start: Start, tmp_path: Path) -> None:
+    streams = tmp_path / "streams.toml"
+    streams.write_text('[[stream]]\nname = "mine.one"\n[[stream]]\nname = "mine.two"\n')
+    service = start("--streams", str(streams))
+    service.send("mine.one", EVENTS[:2])
+    service.send("mine.two", EVENTS[:1])
+    assert cordwood("backup", str(tmp_path / "backup"), *connection_options(service)).returncode == 0
+    without = restore(tmp_path / "backup", tmp_path / "again")
+    assert "0 events in 0 streams" in without.stdout
+    assert "also holds 3 events of streams that are not defined: mine.one, mine.two." in without.stdout
+    arguments = (str(tmp_path / "backup"), "--data-dir", str(tmp_path / "third"), "--streams", str(streams))
+    complete = cordwood("restore", *arguments)
+    assert "3 events in 2 streams" in complete.stdout
+    assert "not defined" not in complete.stdout
+
+
 def test_a_restored_folder_has_the_shapes_of_streams(
     backup_and_service: tuple[Result, Path, Service], start: Start
 ) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,10 +25,14 @@ OnBytesCopied = Callable[[int], None]
 
 
 class RestoreResult(msgspec.Struct, frozen=True):
-    """The result of a restore: the numbers of restored events and streams, and the time of the backup."""
+    """The result of a restore: the number of events by stream, and the time of the backup.
 
-    event_count: int
-    stream_count: int
+    `undefined_event_counts` has the events of streams that neither the backup nor the settings define. They are stored
+    too, but cannot be queried until their streams are defined.
+    """
+
+    event_counts: Mapping[str, int]
+    undefined_event_counts: Mapping[str, int]
     backup_created_at: float
 
 
@@ -50,21 +54,25 @@ def restore_backup(backup: Path, settings: Settings, progress: OnBytesCopied) ->
             streams = read_and_check_definitions(
                 msgspec.structs.replace(sources, managed_folder=staging_folder)
             ).streams
-            counts = _count_events(staging_folder, [*streams, QUARANTINE_STREAM])
+            defined, undefined = _count_events(staging_folder, [*streams, QUARANTINE_STREAM])
             _move_restored_files(staging_folder, folder.path)
         except OSError as problem:
             raise DataFolderUnusable(f"{folder.path} cannot be restored: {problem.strerror}.") from problem
         finally:
             shutil.rmtree(staging_folder, ignore_errors=True)
-    return RestoreResult(sum(counts), len(counts), manifest.at)
+    return RestoreResult(defined, undefined, manifest.at)
 
 
-def _count_events(folder: Path, streams: Sequence[Stream]) -> list[int]:
-    """Open the folder with the engine, and return the number of events of each stream that has events."""
+def _count_events(folder: Path, streams: Sequence[Stream]) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Open the folder with the engine, and return the number of events of each stream that has events.
+
+    The first mapping has those of `streams`, and the second all others.
+    """
     engine = DuckDBEngine(folder, DuckDBTarget())
     try:
         engine.create_stream_tables(streams)
-        return [facts.events for facts in engine.stream_stats().values() if facts.events]
+        counts = {name: facts.events for name, facts in engine.stream_stats().items() if facts.events}
+        return counts, engine.count_events_of_unopened_streams()
     finally:
         engine.close()
 

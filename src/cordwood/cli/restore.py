@@ -10,6 +10,7 @@ examples:
 
 import argparse
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from cordwood.app.restore import restore_backup
@@ -20,6 +21,8 @@ from cordwood.cli.arguments import (
     load_settings_with_flags,
 )
 from cordwood.cli.terminal import ByteProgress, print_output
+
+_MAX_LISTED_STREAMS = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +38,18 @@ def run(arguments: argparse.Namespace) -> int:
     restored = restore_backup(arguments.folder, settings, progress.add)
     progress.end_progress_line()
     at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(restored.backup_created_at))
-    where = f"{restored.event_count:,} events in {restored.stream_count} streams, as of {at}"
+    counts = restored.event_counts
+    where = f"{sum(counts.values()):,} events in {len(counts)} streams, as of {at}"
     print_output(f"{settings.serve.data_dir} holds {where}: {progress.progress_line()}")
+    if restored.undefined_event_counts:
+        print_output(_describe_undefined_streams(restored.undefined_event_counts))
     return 0
+
+
+def _describe_undefined_streams(counts: Mapping[str, int]) -> str:
+    names = ", ".join(list(counts)[:_MAX_LISTED_STREAMS])
+    more = f" and {len(counts) - _MAX_LISTED_STREAMS} more" if len(counts) > _MAX_LISTED_STREAMS else ""
+    return (
+        f"It also holds {sum(counts.values()):,} events of streams that are not defined: {names}{more}."
+        " To query these events, start the service with the streams file that defines the streams (--streams)."
+    )

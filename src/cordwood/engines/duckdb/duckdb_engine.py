@@ -199,6 +199,11 @@ class DuckDBEngine:
         with translate_duckdb_errors():
             return self._storage.stream_stats()
 
+    def count_events_of_unopened_streams(self) -> Mapping[str, int]:
+        """Count the stored events of each stream for which `create_stream_tables` was not called."""
+        with translate_duckdb_errors():
+            return self._storage.count_events_of_unopened_streams()
+
     def newest_receipt_us(self) -> int | None:
         return self._storage.newest_receipt_us
 

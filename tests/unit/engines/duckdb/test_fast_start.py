@@ -28,6 +28,21 @@ def open_engine(folder: Path) -> DuckDBEngine:
     return engine
 
 
+def test_events_of_streams_that_are_not_opened_are_counted(tmp_path: Path) -> None:
+    engine = open_engine(tmp_path / "data")
+    engine.create_stream_tables([stream("t"), stream("u"), stream("empty")])
+    engine.append([batch(Event("flushed", NOW_US), to="t")])
+    flush_pending(engine, "t")
+    events = [Event(f"pending{number}", NOW_US) for number in range(2)]
+    engine.append([batch(*events, to=name) for name in ("s", "t", "u")])
+    assert engine.count_events_of_unopened_streams() == {}
+    engine.close()
+    engine = open_engine(tmp_path / "data")
+    assert engine.count_events_of_unopened_streams() == {"t": 3, "u": 2}
+    assert engine.stream_stats()["s"].events == 2
+    engine.close()
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a data folder with whole row groups of events, one per second, of which the first were deleted.

@@ -35,6 +35,7 @@ from cordwood.engines.duckdb.storage.recent_ids import (
 from cordwood.engines.duckdb.storage.retention import RetentionEnforcer
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, fetch_first_row
 from cordwood.engines.duckdb.storage.stream_store import StreamStore, unflushed_bytes
+from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 from cordwood.engines.duckdb.storage.wal import PathWithKinds, WalRecord, WriteAheadLog
 from cordwood.engines.engine import BackupFile, BatchAppendResult, StreamStats
 from cordwood.engines.project_shapes import ProjectShapes
@@ -299,6 +300,21 @@ class Storage:
 
     def stream_stats(self) -> Mapping[str, StreamStats]:
         return {name: store.stats for name, store in self._stores.items()}
+
+    def count_events_of_unopened_streams(self) -> Mapping[str, int]:
+        """Count the stored events of each stream for which `create_stream_tables` was not called."""
+        counts: dict[str, int] = {}
+        # Streams whose names differ only in case share a table, whose events are counted once.
+        counted_tables = {name.casefold() for name in self._stores}
+        for name in sorted(self._stored_stream_names - self._stores.keys()):
+            events = sum(len(record.events) for record in self._replayed_records.get(name, []))
+            if name in self._flushed_ranges_by_stream and name.casefold() not in counted_tables:
+                row = fetch_first_row(self._cursor, StreamTableStatements(name).count_rows())
+                events += int(row[0]) if row else 0
+                counted_tables.add(name.casefold())
+            if events:
+                counts[name] = events
+        return counts
 
     def stored_bytes_by_stream(self) -> Mapping[str, int]:
         """Estimate the bytes of each stream: its share of the used blocks, plus its unflushed events.
