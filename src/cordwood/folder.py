@@ -14,6 +14,7 @@ from typing import IO
 import msgspec
 
 from cordwood.errors import DataFolderInUse, DataFolderUnusable
+from cordwood.file_listing import list_files
 
 _LOCK_FILE_NAME = "cordwood.lock"
 _RELOAD_OUTCOME_FILE_NAME = "reload.json"
@@ -63,15 +64,26 @@ class DataFolder:
 
     def secret_files(self) -> Sequence[Path]:
         """Return the paths of the files with secrets that exist in the folder."""
-        return sorted(self.path.glob("*.key"))
+        return self._list_files(self.path, ".key")
 
     def definition_files(self) -> Sequence[Path]:
         """Return the files in which the service stores endpoints, streams and their versions.
 
         The paths are relative to the folder.
         """
-        candidates = [self.path / "streams.toml", *self.path.glob("endpoints/*.sql"), *self.path.glob("history/*.json")]
-        return sorted(file.relative_to(self.path) for file in candidates if file.exists())
+        files = [
+            *(file for file in self._list_files(self.path, ".toml") if file.name == "streams.toml"),
+            *self._list_files(self.path / "endpoints", ".sql"),
+            *self._list_files(self.path / "history", ".json"),
+        ]
+        return sorted(file.relative_to(self.path) for file in files)
+
+    def _list_files(self, folder: Path, suffix: str) -> Sequence[Path]:
+        """Return the files whose names end in `suffix`; raise DataFolderUnusable if the folder cannot be read."""
+        try:
+            return list_files(folder, suffix)
+        except OSError as problem:
+            raise unusable_path_fault(folder, problem) from problem
 
     @property
     def engine_folder(self) -> Path:
@@ -84,7 +96,7 @@ class DataFolder:
 
     def require_finished_restore(self) -> None:
         """Raise DataFolderUnusable if the restore of a backup into this folder was interrupted."""
-        if any(self.restore_folder.glob("*")):
+        if self._list_files(self.restore_folder, ""):
             raise DataFolderUnusable(
                 f"A restore into {self.path} was interrupted: some events are missing.",
                 hint="Restore into a new folder: cordwood restore BACKUP --data-dir. Or, to begin without them, delete this one.",
@@ -193,6 +205,12 @@ class FolderOwnership:
         json.dump({"pid": owner.pid, "url": owner.url, "key": owner.key}, self._lock_file)
         self._lock_file.flush()
         return owner
+
+
+def unusable_path_fault(path: Path, problem: OSError) -> DataFolderUnusable:
+    """Return the error for a file or a folder, in the data folder, that the service may not read or write."""
+    hint = "Give it to the service's user, with chown and chmod."
+    return DataFolderUnusable(f"{path} in the data folder cannot be used: {problem.strerror}.", hint=hint)
 
 
 def _try_lock_repeatedly(lock: IO[str]) -> bool:

@@ -22,6 +22,7 @@ from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.stream_file import parse_stream_toml_tables, read_stream_file
 from cordwood.catalog.toml_document import format_toml_assignments
 from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenDefinitionFiles, Fault, OutOfDisk, Span, did_you_mean
+from cordwood.file_listing import find_files_below, is_reachable_folder, list_files
 from cordwood.folder import sync_folder, write_durably
 from cordwood.model.definitions import Alert, Dialect, Endpoint, Stream, StreamProjectPath
 from cordwood.sql.included_endpoints import link_included_endpoints
@@ -29,6 +30,7 @@ from cordwood.sql.included_endpoints import link_included_endpoints
 _MANAGED_STREAMS_FILE: Final = "streams.toml"
 _MANAGED_ENDPOINTS_FOLDER: Final = "endpoints"
 _HISTORY_FOLDER: Final = "history"
+_ENDPOINT_FILE_SUFFIX: Final = ".sql"
 # The maximum number of deleted endpoints, and of deleted streams, whose earlier versions are kept.
 MAX_HISTORIES_OF_DELETED_DEFINITIONS: Final = 100
 _MAX_VERSIONS_PER_DEFINITION: Final = 50
@@ -50,9 +52,13 @@ class ManagedDefinitionFiles:
     def streams_file(self) -> Path:
         return self.folder / _MANAGED_STREAMS_FILE
 
-    def endpoint_files(self) -> Iterator[tuple[str, Path]]:
-        """Return, for each endpoint file, a pair of its path as a text and the same path as a Path."""
-        return ((str(file), file) for file in sorted((self.folder / _MANAGED_ENDPOINTS_FOLDER).glob("*.sql")))
+    def endpoint_files(self) -> Sequence[Path]:
+        """Return the endpoint files; raise BadEndpointFile if their folder cannot be read."""
+        folder = self.folder / _MANAGED_ENDPOINTS_FOLDER
+        try:
+            return list_files(folder, _ENDPOINT_FILE_SUFFIX)
+        except OSError as problem:
+            raise _unreadable_folder_fault(folder, problem) from problem
 
     def endpoint_file(self, endpoint_id: UUID) -> Path:
         return self.folder / _MANAGED_ENDPOINTS_FOLDER / f"{endpoint_id}.sql"
@@ -82,8 +88,8 @@ class ManagedDefinitionFiles:
     def prune_histories_of_deleted_definitions(self, kind: str, current: Iterable[UUID]) -> None:
         """Remove the history files of deleted definitions, except the `MAX_HISTORIES_OF_DELETED_DEFINITIONS` latest."""
         names = {self._history_file(kind, definition_id).name for definition_id in current}
-        files = [file for file in (self.folder / _HISTORY_FOLDER).glob(f"{kind}-*.json") if file.name not in names]
-        for file in sorted(files, key=lambda definition_id: definition_id.stat().st_mtime, reverse=True)[
+        files = [file for file in self._history_files(kind) if file.name not in names]
+        for file in sorted(files, key=lambda history_file: history_file.stat().st_mtime, reverse=True)[
             MAX_HISTORIES_OF_DELETED_DEFINITIONS:
         ]:
             file.unlink(missing_ok=True)
@@ -101,6 +107,16 @@ class ManagedDefinitionFiles:
         with _translate_write_errors(file):
             file.unlink(missing_ok=True)
             sync_folder(file.parent)
+
+    def _history_files(self, kind: str) -> list[Path]:
+        """Return the history files of definitions of one kind; none if their folder cannot be read.
+
+        Without histories, the service can still serve and change all definitions.
+        """
+        with suppress(OSError):
+            files = list_files(self.folder / _HISTORY_FOLDER, ".json")
+            return [file for file in files if file.name.startswith(f"{kind}-")]
+        return []
 
     def _history_file(self, kind: str, definition_id: UUID) -> Path:
         return self.folder / _HISTORY_FOLDER / f"{kind}-{definition_id}.json"
@@ -206,17 +222,18 @@ def read_catalog(
     """Read and compile all definition files; raise BrokenDefinitionFiles with all errors if any file has one."""
     faults: list[Fault] = []
     streams = _read_stream_layers(sources)
+    operator_files = _find_operator_files(sources.endpoints_folder, faults)
+    managed = ManagedDefinitionFiles(sources.managed_folder) if sources.managed_folder is not None else None
     endpoints = [
         tuple(_read_endpoint_files(files, faults))
         for files in (
             _shipped_endpoint_files() if sources.includes_shipped else (),
-            ManagedDefinitionFiles(sources.managed_folder).endpoint_files()
-            if sources.managed_folder is not None
-            else (),
-            _operator_endpoint_files(sources.endpoints_folder),
+            _with_path_texts(managed.endpoint_files() if managed is not None else ()),
+            _with_path_texts(file for file in operator_files if _is_endpoint_file_name(file.name)),
         )
     ]
-    alerts = (), (), tuple(_read_alert_files(sources.endpoints_folder, faults))
+    alert_files = [file for file in operator_files if file.name.endswith(ALERT_FILE_SUFFIX)]
+    alerts = (), (), tuple(_read_alert_files(alert_files, faults))
     contents = _merge_layers(CatalogLayers(*map(CatalogLayer, endpoints, streams, alerts)), faults)
     for endpoint in contents.endpoints:
         try:
@@ -277,8 +294,8 @@ def _merge_alerts(endpoints: Sequence[Endpoint], layers: CatalogLayers, faults: 
     return tuple(sorted(merged.values(), key=lambda alert: alert.name))
 
 
-def _read_alert_files(folder: Path | None, faults: list[Fault]) -> Iterator[Alert]:
-    for file in sorted(folder.rglob(f"*{ALERT_FILE_SUFFIX}")) if folder is not None else ():
+def _read_alert_files(files: Iterable[Path], faults: list[Fault]) -> Iterator[Alert]:
+    for file in files:
         try:
             yield read_alert_file(str(file), file.read_text(encoding="utf-8"))
         except Fault as fault:
@@ -293,17 +310,31 @@ def _shipped_endpoint_files() -> Iterator[tuple[str, Traversable]]:
     return ((f"cordwood/endpoints/{file.name}", file) for file in files if file.name.endswith(".sql"))
 
 
-def _operator_endpoint_files(folder: Path | None) -> Iterator[tuple[str, Traversable]]:
+def _find_operator_files(folder: Path | None, faults: list[Fault]) -> list[Path]:
+    """Return the files of endpoints and alerts below the folder; add an error to `faults` for what cannot be read."""
     if folder is None:
-        return iter(())
-    if not folder.is_dir():
-        raise BadEndpointFile(f"The endpoints folder {folder} does not exist.")
-    return ((str(file), file) for file in sorted(folder.rglob("*.[sS][qQ][lL]")))
+        return []
+    if not is_reachable_folder(folder):
+        raise BadEndpointFile(f"The endpoints folder {folder} does not exist, or cannot be reached.")
+    return find_files_below(
+        folder,
+        lambda name: _is_endpoint_file_name(name) or name.endswith(ALERT_FILE_SUFFIX),
+        lambda path, problem: faults.append(_unreadable_folder_fault(path, problem)),
+    )
+
+
+def _is_endpoint_file_name(name: str) -> bool:
+    """Return whether a file is an endpoint's. Names that differ from `.sql` in case count too, and are refused later."""
+    return name.lower().endswith(_ENDPOINT_FILE_SUFFIX)
+
+
+def _with_path_texts(files: Iterable[Path]) -> Iterator[tuple[str, Path]]:
+    return ((str(file), file) for file in files)
 
 
 def _read_endpoint_files(files: Iterable[tuple[str, Traversable]], faults: list[Fault]) -> Iterator[Endpoint]:
     for path, file in files:
-        if not path.endswith(".sql"):
+        if not path.endswith(_ENDPOINT_FILE_SUFFIX):
             problem = "An endpoint file ends in .sql, in small letters."
             faults.append(BadEndpointFile(problem, hint="Rename it.", span=Span(1, 1, path)))
             continue
@@ -313,6 +344,10 @@ def _read_endpoint_files(files: Iterable[tuple[str, Traversable]], faults: list[
             faults.append(fault)
         except (OSError, UnicodeDecodeError) as problem:
             faults.append(_unreadable_file_fault(path, problem))
+
+
+def _unreadable_folder_fault(folder: Path, problem: OSError) -> Fault:
+    return BadEndpointFile(f"The folder {folder} cannot be read: {problem.strerror}.")
 
 
 def _unreadable_file_fault(path: str, problem: Exception) -> Fault:
@@ -360,10 +395,11 @@ def _find_duplicate(endpoints: Sequence[Endpoint], key: str, endpoint: Endpoint)
 
 
 def _read_stream_layers(sources: CatalogSources) -> list[tuple[Stream, ...]]:
-    managed = _managed_streams_file(sources.managed_folder)
+    managed = ManagedDefinitionFiles(sources.managed_folder).streams_file if sources.managed_folder else None
     return [
         _read_shipped_streams() if sources.includes_shipped else (),
-        *(_read_streams_file(file) if file is not None else () for file in (managed, sources.streams_file)),
+        _read_streams_file(managed, may_be_missing=True) if managed is not None else (),
+        _read_streams_file(sources.streams_file) if sources.streams_file is not None else (),
     ]
 
 
@@ -374,11 +410,6 @@ def _merge_streams(layers: CatalogLayers) -> tuple[Stream, ...]:
             stream.name: _inherit_shipped_project_path(by_name.get(stream.name), stream) for stream in layer.streams
         }
     return _require_distinct_streams(tuple(by_name.values()))
-
-
-def _managed_streams_file(folder: Path | None) -> Path | None:
-    file = ManagedDefinitionFiles(folder).streams_file if folder is not None else None
-    return file if file is not None and file.exists() else None
 
 
 def _require_distinct_streams(streams: tuple[Stream, ...]) -> tuple[Stream, ...]:
@@ -408,8 +439,12 @@ def _read_shipped_streams() -> tuple[Stream, ...]:
     return read_stream_file("cordwood/endpoints/streams.toml", file.read_text(encoding="utf-8"))
 
 
-def _read_streams_file(file: Path) -> tuple[Stream, ...]:
+def _read_streams_file(file: Path, *, may_be_missing: bool = False) -> tuple[Stream, ...]:
     try:
         return read_stream_file(str(file), file.read_text(encoding="utf-8"))
+    except FileNotFoundError as problem:
+        if may_be_missing:
+            return ()
+        raise BadStreamFile(f"The streams file {file} cannot be read: {problem}.") from problem
     except (OSError, UnicodeDecodeError) as problem:
         raise BadStreamFile(f"The streams file {file} cannot be read: {problem}.") from problem

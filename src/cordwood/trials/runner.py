@@ -18,6 +18,7 @@ from cordwood.app.event_files import add_missing_id
 from cordwood.app.in_process import InProcessApp, open_in_process_app
 from cordwood.catalog.catalog import CatalogContents
 from cordwood.errors import BadTestPage, Span
+from cordwood.file_listing import find_files_below, is_reachable_folder, list_files
 from cordwood.settings.settings import CompatSettings, KeySettings, LimitSettings, Settings
 from cordwood.trials.test_page import (
     ALERTS,
@@ -35,7 +36,7 @@ from cordwood.trials.test_page import (
     read_cases,
 )
 
-TEST_PAGE_PATTERN = "*.test.md"
+_TEST_PAGE_SUFFIX = ".test.md"
 EMBEDDED_ENGINE = "duckdb"
 _SHIPPED_ENDPOINTS_FOLDER = "cordwood/endpoints"
 
@@ -48,12 +49,12 @@ class CasePage(msgspec.Struct, frozen=True):
 
     @property
     def endpoint_file(self) -> str:
-        return self.display_path.removesuffix(TEST_PAGE_PATTERN[1:]) + ".sql"
+        return self.display_path.removesuffix(_TEST_PAGE_SUFFIX) + ".sql"
 
     @property
     def alert_file(self) -> str:
         """The name that the alert file for this page would have. There need not be such a file."""
-        return self.display_path.removesuffix(TEST_PAGE_PATTERN[1:]) + ".toml"
+        return self.display_path.removesuffix(_TEST_PAGE_SUFFIX) + ".toml"
 
 
 class CaseResult(msgspec.Struct, frozen=True):
@@ -73,13 +74,18 @@ class CaseResult(msgspec.Struct, frozen=True):
 def find_pages(folder: Path | None) -> list[CasePage]:
     """Return the pages in a folder and its subfolders. Without a folder, return the pages of the shipped endpoints."""
     if folder is not None:
-        if not folder.is_dir():
-            raise BadTestPage(f"The folder {folder} does not exist.")
-        return [CasePage(str(path), path) for path in sorted(folder.rglob(TEST_PAGE_PATTERN))]
+        if not is_reachable_folder(folder):
+            raise BadTestPage(f"The folder {folder} does not exist, or cannot be reached.")
+        pages = find_files_below(folder, lambda name: name.endswith(_TEST_PAGE_SUFFIX), _raise_unreadable_folder_fault)
+        return [CasePage(str(path), path) for path in pages]
     shipped = Path(str(resources.files("cordwood"))) / "endpoints"
     return [
-        CasePage(f"{_SHIPPED_ENDPOINTS_FOLDER}/{path.name}", path) for path in sorted(shipped.glob(TEST_PAGE_PATTERN))
+        CasePage(f"{_SHIPPED_ENDPOINTS_FOLDER}/{path.name}", path) for path in list_files(shipped, _TEST_PAGE_SUFFIX)
     ]
+
+
+def _raise_unreadable_folder_fault(folder: Path, problem: OSError) -> None:
+    raise BadTestPage(f"The folder {folder} cannot be read: {problem.strerror}.") from problem
 
 
 def run_pages(settings: Settings, pages: Sequence[CasePage], engine: str = EMBEDDED_ENGINE) -> Iterator[CaseResult]:

@@ -9,6 +9,7 @@ from cordwood.catalog.catalog import CatalogContents, CatalogSources
 from cordwood.catalog.file_catalog import FileCatalog, read_catalog
 from cordwood.errors import BadEndpointFile, BadQuerySyntax, BadStreamFile, BrokenDefinitionFiles, Span
 from cordwood.model.definitions import Endpoint, Stream
+from tests.unreadable_folders import make_unreadable
 
 SHIPPED_STREAM_NAMES = {
     "cloudflare.logs.prod",
@@ -68,6 +69,27 @@ def test_files_in_subfolders_are_read(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "a.sql").write_text(endpoint_text("a"))
     assert [endpoint.name for endpoint in read_catalog(without_shipped(tmp_path), accept_endpoint).endpoints] == ["a"]
+
+
+@pytest.mark.parametrize("folder", [".", "deep"])
+def test_an_unreadable_folder_of_endpoints_and_alerts_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / folder / "a.sql").write_text(endpoint_text("a"))
+    (tmp_path / folder / "a.alert.toml").write_text("")
+    make_unreadable(monkeypatch, tmp_path / folder)
+    with pytest.raises(BrokenDefinitionFiles, match=r"The folder .* cannot be read: Permission denied\.") as caught:
+        read_catalog(without_shipped(tmp_path), accept_endpoint)
+    assert [type(fault) for fault in caught.value.faults] == [BadEndpointFile]
+
+
+def test_an_unreadable_folder_of_managed_endpoints_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "endpoints").mkdir()
+    (tmp_path / "endpoints" / "a.sql").write_text(endpoint_text("a"))
+    make_unreadable(monkeypatch, tmp_path / "endpoints")
+    with pytest.raises(BadEndpointFile, match=r"endpoints cannot be read: Permission denied\."):
+        read_catalog(CatalogSources(managed_folder=tmp_path), accept_endpoint)
 
 
 def test_all_broken_files_are_reported(tmp_path: Path) -> None:

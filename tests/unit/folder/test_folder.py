@@ -9,6 +9,7 @@ import pytest
 
 from cordwood.errors import DataFolderInUse, DataFolderUnusable
 from cordwood.folder import DataFolder, ReloadOutcome
+from tests.unreadable_folders import make_unreadable
 
 
 @pytest.fixture
@@ -103,3 +104,27 @@ def test_an_incomplete_secret_file_is_replaced(folder: DataFolder) -> None:
     folder.create()
     (folder.path / "redaction.key").write_text("")
     assert len(folder.read_or_create_secret("redaction.key")) == 64
+
+
+@pytest.mark.parametrize("name", ["endpoints", "history"])
+def test_a_backup_does_not_leave_out_definitions_that_cannot_be_read(
+    folder: DataFolder, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    folder.create()
+    for file in ("endpoints/a.sql", "history/a.json", "streams.toml", "keys.db"):
+        (folder.path / file).parent.mkdir(exist_ok=True)
+        (folder.path / file).write_text("")
+    assert [str(file) for file in folder.definition_files()] == ["endpoints/a.sql", "history/a.json", "streams.toml"]
+    make_unreadable(monkeypatch, folder.path / name)
+    with pytest.raises(DataFolderUnusable, match=f"{name} in the data folder cannot be used: Permission denied"):
+        folder.definition_files()
+
+
+def test_an_unreadable_folder_of_a_restore_counts_as_an_interrupted_restore(
+    folder: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.restore_folder.mkdir(parents=True)
+    folder.require_finished_restore()
+    make_unreadable(monkeypatch, folder.restore_folder)
+    with pytest.raises(DataFolderUnusable):
+        folder.require_finished_restore()

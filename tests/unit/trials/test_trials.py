@@ -10,6 +10,7 @@ from cordwood.errors import BadTestPage
 from cordwood.settings.settings import ServeSettings, Settings
 from cordwood.trials.runner import CasePage, CaseResult, case_report, find_pages, run_pages
 from cordwood.trials.test_page import read_cases
+from tests.unreadable_folders import make_unreadable
 
 ENDPOINT_TEXT = """/*
 name = "newest"
@@ -180,6 +181,14 @@ def test_a_folder_without_pages_is_an_error(tmp_path: Path, capsys: pytest.Captu
     assert run_command_line(["test", str(tmp_path)]) == 1
     assert "There are no tests" in capsys.readouterr().err
     assert run_command_line(["test", str(tmp_path / "gone")]) == 1
+
+
+def test_a_folder_of_pages_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "closed" / "a.test.md").write_text("")
+    make_unreadable(monkeypatch, tmp_path / "closed")
+    with pytest.raises(BadTestPage, match="closed cannot be read: Permission denied"):
+        find_pages(tmp_path)
 
 
 def test_update_rewrites_failed_expectations_only(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ import msgspec
 from cordwood.engines.clickhouse.storage import Storage
 from cordwood.engines.engine import BatchAppendResult
 from cordwood.errors import BacklogFull, EngineUnreachable, Fault, QueryOutOfTime
-from cordwood.folder import write_durably
+from cordwood.file_listing import list_files
+from cordwood.folder import unusable_path_fault, write_durably
 from cordwood.model.event import Event, ReceivedEventBatch, ValueKind
 from cordwood.observe.observation import ReportOperatorMessage
 
@@ -47,12 +48,16 @@ class PendingBatchQueue:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._drain_lock = threading.Lock()
-        folder.mkdir(parents=True, exist_ok=True)
-        for incomplete in folder.glob("*.new"):
-            incomplete.unlink()
-        files = self._queued_files()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for incomplete in list_files(folder, ".new"):
+                incomplete.unlink()
+            files = self._queued_files()
+            self._queued_bytes = sum(file.stat().st_size for file in files)
+        except OSError as problem:
+            # A queue that is wrongly taken for empty would lose events: new files would replace those in it.
+            raise unusable_path_fault(folder, problem) from problem
         self._next_file_number = int(files[-1].stem) + 1 if files else 1
-        self._queued_bytes = sum(file.stat().st_size for file in files)
 
     def __bool__(self) -> bool:
         return self._queued_bytes > 0
@@ -93,7 +98,7 @@ class PendingBatchQueue:
             file.unlink()
 
     def _queued_files(self) -> list[Path]:
-        return sorted(self._folder.glob(f"*{_PENDING_FILE_SUFFIX}"))
+        return list_files(self._folder, _PENDING_FILE_SUFFIX)
 
 
 def _to_pending_batch(batch: ReceivedEventBatch) -> _PendingBatch:

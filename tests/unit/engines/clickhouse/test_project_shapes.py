@@ -7,8 +7,10 @@ import pytest
 
 from cordwood.engines.clickhouse.buffered_appender import PendingBatchQueue
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouseEngine, ClickHouseOptions
+from cordwood.errors import DataFolderUnusable
 from cordwood.model.event import Event, ReceivedEventBatch, ValueKind, ValueKindsByPath
 from tests.contract.engine_asking import NOW_US, stream
+from tests.unreadable_folders import make_unreadable
 
 TEXT = frozenset({ValueKind.TEXT})
 
@@ -46,6 +48,13 @@ def test_pending_batches_keep_the_shapes_of_their_projects(tmp_path: Path) -> No
     received: list[ReceivedEventBatch] = []
     pending.drain(received.extend)
     assert msgspec.structs.asdict(received[0])["by_project"] == sent.by_project
+
+
+def test_a_queue_of_batches_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    PendingBatchQueue(tmp_path, 10**6).add([make_batch("a", "metadata", "x")])
+    make_unreadable(monkeypatch, tmp_path)
+    with pytest.raises(DataFolderUnusable, match="cannot be used: Permission denied"):
+        PendingBatchQueue(tmp_path, 10**6)
 
 
 @pytest.mark.parametrize("project", ["", "it's", "ключ", "a\\b"])
