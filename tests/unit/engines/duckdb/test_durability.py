@@ -17,6 +17,7 @@ from cordwood.errors import DataFolderInUse, DataFolderUnusable, OutOfDisk
 from cordwood.model.event import Event, ReceivedEventBatch, ValueKind, ValueKindsByPath
 from tests.contract.engine_asking import NOW_US, batch, ids, rows, stream
 from tests.unit.engines.duckdb.flushing import flush_pending
+from tests.unreadable_folders import make_unreadable
 from tests.waiting import until_flushed
 
 Reopen = Callable[[], DuckDBEngine]
@@ -92,6 +93,18 @@ def test_shapes_are_known_after_a_restart(reopen: Reopen) -> None:
     reopen().append([ReceivedEventBatch("s", make_events(0, 3), NOW_US, learnt)])
     assert reopen().shapes_by_stream()["s"].value_kinds_by_path == learnt
     assert reopen().shapes_by_stream()["s"].value_kinds_by_path == learnt
+
+
+@pytest.mark.parametrize("name", ["", "00000001.log"])
+def test_a_log_that_cannot_be_read_is_refused_and_not_taken_for_empty(
+    reopen: Reopen, folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    reopen().append([batch(*make_events(0, 3))])
+    with monkeypatch.context() as patch:
+        make_unreadable(patch, folder / "journal" / name)
+        with pytest.raises(DataFolderUnusable, match=r"journal.* in the data folder cannot be used: Permission denied"):
+            reopen()
+    assert ids(reopen()) == ["e0", "e1", "e2"]
 
 
 @pytest.mark.parametrize("cut", [1, 10, 100])

@@ -1,5 +1,6 @@
 """The write-ahead log of events that are not flushed yet; records are written together and synced to disk once."""
 
+import errno
 import os
 import shutil
 import struct
@@ -13,7 +14,8 @@ import msgspec
 
 from cordwood.engines.duckdb.storage.backup_files import OpenFile
 from cordwood.engines.duckdb.storage.locks import LockRank, ordered_lock
-from cordwood.folder import sync_folder
+from cordwood.file_listing import list_files
+from cordwood.folder import sync_folder, unusable_path_fault
 from cordwood.model.event import Event, ValueKind
 from cordwood.observe.observation import ReportOperatorMessage
 
@@ -61,7 +63,10 @@ class WriteAheadLog:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        folder.mkdir(exist_ok=True)
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as problem:
+            raise unusable_path_fault(folder, problem) from problem
         self._end_event_numbers_by_segment: dict[int, dict[str, int]] = {}
         self._lock = ordered_lock(LockRank.WRITE_AHEAD_LOG)
         self._current_segment_number = 0
@@ -76,8 +81,7 @@ class WriteAheadLog:
 
         Parts that cannot be read, because a write was cut off or the file is damaged, are skipped and reported.
         """
-        files = sorted(self._folder.glob("*.log"))
-        for file in files:
+        for file in (files := self._list_segments()):
             number = int(file.stem)
             self._current_segment_number = max(self._current_segment_number, number)
             self._end_event_numbers_by_segment[number] = {}
@@ -87,6 +91,20 @@ class WriteAheadLog:
                 yield record
             if reader.lost_bytes:
                 report(_preserve_and_describe_damage(reader, is_last=file == files[-1]))
+
+    def _list_segments(self) -> list[Path]:
+        """Return the segment files; raise DataFolderUnusable if the log cannot be read or written.
+
+        A log that is wrongly taken for empty would lose events: the numbers of its events would be given to new events.
+        """
+        try:
+            files = list_files(self._folder, ".log")
+        except OSError as problem:
+            raise unusable_path_fault(self._folder, problem) from problem
+        for path, mode in ((self._folder, os.R_OK | os.W_OK | os.X_OK), *((file, os.R_OK) for file in files)):
+            if not os.access(path, mode):
+                raise unusable_path_fault(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
+        return files
 
     def append(self, records: Iterable[WalRecord]) -> None:
         """Append the records and sync them to disk; if that fails, none of them is replayed later."""
