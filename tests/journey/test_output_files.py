@@ -3,7 +3,10 @@
 import csv
 import io
 import json
+import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.journey.conftest import Run, Service, stored_events
+from tests.journey.conftest import PRIVATE, Run, Service, stored_events
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +80,23 @@ def test_a_file_is_replaced_only_by_force_and_only_by_a_complete_answer(run: Run
 def test_a_device_is_written_to_and_not_replaced(run: Run) -> None:
     assert run(*QUERY_ARGUMENTS, "-o", "/dev/null", "--format", "csv") == (0, "", "")
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+
+@pytest.mark.parametrize("format_name", ["table", "json", "ndjson"])
+@pytest.mark.usefixtures("service_with_events")
+def test_a_standard_output_that_cannot_be_written_is_reported_as_such(service: Service, format_name: str) -> None:
+    environment = {**os.environ, "CORDWOOD_URL": service.url, "CORDWOOD_KEY": PRIVATE}
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "cordwood", *QUERY_ARGUMENTS, "--format", format_name],
+            env=environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    problem = "cordwood query: Standard output cannot be written: No space left on device.\n"
+    assert (done.returncode, done.stderr) == (1, problem)
 
 
 @pytest.mark.usefixtures("service_with_events")

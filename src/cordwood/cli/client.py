@@ -91,7 +91,7 @@ class RemoteService(msgspec.Struct, frozen=True):
     def send(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> ServiceResponse:
-        with self.open_response(method, path, body, headers or {}) as answer:
+        with self.open_response(method, path, body, headers or {}) as answer, self.convert_connection_errors():
             return read_response(answer)
 
     def download(
@@ -100,8 +100,9 @@ class RemoteService(msgspec.Struct, frozen=True):
         method, body, headers = ("POST", posted.body, posted.headers) if posted else ("GET", b"", {})
         with self.open_response(method, path, body, headers) as answer:
             if answer.status >= 400:
-                return read_response(answer)
-            for chunk in _read_chunks(answer):
+                with self.convert_connection_errors():
+                    return read_response(answer)
+            for chunk in self._read_chunks(answer):
                 on_chunk(chunk)
             return _make_service_response(answer, b"")
 
@@ -111,17 +112,36 @@ class RemoteService(msgspec.Struct, frozen=True):
     ) -> Iterator[http.client.HTTPResponse]:
         """Send a request, and yield its response before the body is read.
 
-        Raise ServiceUnreachable if the connection fails.
+        Raise ServiceUnreachable if the connection fails. The `with` block must convert the errors of reading the body
+        itself, because it may also raise an OSError that has nothing to do with the connection, such as a full disk.
         """
         connection = new_connection(self.url, self.timeout_seconds)
         sent = {**({"X-API-KEY": self.key} if self.key else {}), **headers}
         try:
-            connection.request(method, base_path(self.url) + path, body or None, sent)
-            yield connection.getresponse()
-        except (OSError, http.client.HTTPException) as problem:
-            raise ServiceUnreachable(f"No service answers at {self.url}: {problem}.") from problem
+            with self.convert_connection_errors():
+                connection.request(method, base_path(self.url) + path, body or None, sent)
+                answer = connection.getresponse()
+            yield answer
         finally:
             connection.close()
+
+    @contextmanager
+    def convert_connection_errors(self) -> Iterator[None]:
+        """Raise ServiceUnreachable for an error of the connection in the `with` block."""
+        try:
+            yield
+        except (OSError, http.client.HTTPException) as problem:
+            raise ServiceUnreachable(f"No service answers at {self.url}: {problem}.") from problem
+
+    def _read_chunks(self, answer: http.client.HTTPResponse) -> Iterator[bytes]:
+        while True:
+            with self.convert_connection_errors():
+                chunk = answer.read(_DOWNLOAD_CHUNK_BYTES)
+                if not chunk and answer.length:
+                    raise http.client.IncompleteRead(b"", answer.length)
+            if not chunk:
+                return
+            yield chunk
 
 
 class InProcessService(msgspec.Struct, frozen=True):
@@ -148,13 +168,6 @@ def _make_service_response(answer: http.client.HTTPResponse, body: bytes) -> Ser
 def read_response(answer: http.client.HTTPResponse) -> ServiceResponse:
     """Read an HTTP response with its whole body."""
     return _make_service_response(answer, answer.read())
-
-
-def _read_chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    while chunk := answer.read(_DOWNLOAD_CHUNK_BYTES):
-        yield chunk
-    if answer.length:
-        raise http.client.IncompleteRead(b"", answer.length)
 
 
 def add_service_options(parser: argparse.ArgumentParser) -> None:

@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 
 import cordwood
-from cordwood.cli.terminal import print_message, print_output
-from cordwood.errors import Fault, did_you_mean
+from cordwood.cli.terminal import flush_output, print_message, print_output
+from cordwood.errors import Fault, RefusedByService, did_you_mean
 
 # The approximate start time of the process. It is read here, before the slow imports of the command.
 PROCESS_START_MONOTONIC_SECONDS = time.monotonic()
@@ -127,7 +127,14 @@ Over HTTP: ?format= or the header Accept; also format=prometheus.""",
 def run_command_line(arguments: Sequence[str]) -> int:
     """Run the command that the first argument names, or print help, and return the exit code."""
     try:
-        return _run_command_or_print_help(arguments)
+        try:
+            return _run_command_or_print_help(arguments)
+        finally:
+            flush_output()
+    except RefusedByService as fault:
+        # Help, or the last text of a command, cannot be written. Faults of commands are printed in `_run_command`.
+        print_message(f"cordwood: {fault.one_line_text()}")
+        return FAILED
     except BrokenPipeError:
         # The program that reads the output, such as `head`, has ended. Close standard error, so that Python prints no
         # error about it at exit.

@@ -22,7 +22,7 @@ from typing import Final
 
 from cordwood.app.checks import COMPILE_TARGET_FACTORIES, read_and_check_definitions
 from cordwood.catalog.catalog import CatalogSources
-from cordwood.cli.terminal import print_message, print_output
+from cordwood.cli.terminal import convert_output_errors, print_message, print_output
 from cordwood.dialects import compile_saved_query, compile_sql_query, explain_lql_query, read_endpoint
 from cordwood.errors import COMPILE_FAULTS, BadBody, Fault, UnknownEndpoint
 from cordwood.sql.compile import compile_standalone_query
@@ -51,7 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.prelude:
-        sys.stdout.write(_PRELUDE_SQL_BY_ENGINE[arguments.engine])
+        with convert_output_errors():
+            sys.stdout.write(_PRELUDE_SQL_BY_ENGINE[arguments.engine])
         return 0
     target = COMPILE_TARGET_FACTORIES[arguments.engine]()
     program = _load_program(arguments.endpoint, arguments.endpoints) if arguments.endpoint else None

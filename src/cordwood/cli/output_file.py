@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from cordwood.cli.terminal import convert_output_errors, flush_output
 from cordwood.errors import RefusedByService
 
 _STANDARD_OUTPUT = Path("-")
@@ -39,18 +40,9 @@ def is_standard_output(file: Path | None) -> bool:
     return file is None or file == _STANDARD_OUTPUT
 
 
-class _OutputClosedError(Exception):
-    """Replaces BrokenPipeError when the reader of standard output has closed it.
-
-    Otherwise the client of the service would report that its own connection has failed.
-    """
-
-
 def _write_to_stdout(data: bytes) -> None:
-    try:
+    with convert_output_errors():
         sys.stdout.buffer.write(data)
-    except BrokenPipeError as problem:
-        raise _OutputClosedError from problem
 
 
 @contextmanager
@@ -64,12 +56,9 @@ def open_output(
     RefusedByService unless `force` is true.
     """
     if file is None or is_standard_output(file):
-        sys.stdout.flush()
-        try:
-            yield _write_to_stdout
-        except _OutputClosedError as gone:
-            raise BrokenPipeError from gone
-        sys.stdout.buffer.flush()
+        flush_output()
+        yield _write_to_stdout
+        flush_output()
         return
     if file.exists() and not file.is_file() and not file.is_dir():
         # A device or a pipe cannot be replaced by a renamed file, so write to it directly.
@@ -102,10 +91,7 @@ def _convert_write_errors() -> Iterator[None]:
 
 
 def _writer_converting_errors(out: BinaryIO) -> WriteBytes:
-    """Return a function that writes to a file and raises RefusedByService if writing fails.
-
-    Errors of the network are OSError too. Without this conversion, a failed write would be reported as a network error.
-    """
+    """Return a function that writes to a file and raises RefusedByService if writing fails."""
 
     def write(data: bytes) -> None:
         with _convert_write_errors():

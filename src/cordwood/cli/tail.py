@@ -165,9 +165,11 @@ class _ReconnectingFollower:
     def _messages_of_one_connection(self) -> Iterator[ServerSentEvent]:
         resumes = {"Last-Event-ID": self._last_event_id} if self._last_event_id else {}
         path = self._request_path if self._last_event_id else self._request_path + self._since_query_string
-        with self._remote_service.open_response(
-            "POST", path, self._request_body, {**self._request_headers, **resumes}
-        ) as answer:
+        service, headers = self._remote_service, {**self._request_headers, **resumes}
+        with (
+            service.open_response("POST", path, self._request_body, headers) as answer,
+            service.convert_connection_errors(),
+        ):
             if answer.status in _RETRIED_STATUSES and self._last_event_id:
                 return
             if answer.status != 200:

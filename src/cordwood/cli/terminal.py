@@ -7,12 +7,49 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import msgspec
 
+from cordwood.errors import RefusedByService
+
+
+@contextlib.contextmanager
+def convert_output_errors() -> Iterator[None]:
+    """Raise RefusedByService if the `with` block cannot write to standard output, for example to a full disk.
+
+    BrokenPipeError is not converted: it means that the reader of the output has ended, which is not an error.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        _discard_output()
+        raise RefusedByService(f"Standard output cannot be written: {problem.strerror}.") from problem
+
+
+def _discard_output() -> None:
+    """Replace standard output by /dev/null.
+
+    Otherwise Python would try at exit to write the buffered text again, and fail.
+    """
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
 
 def print_output(text: str) -> None:
-    print(text, flush=True)
+    """Print a text to standard output; raise RefusedByService if it cannot be written."""
+    with convert_output_errors():
+        print(text, flush=True)
+
+
+def flush_output() -> None:
+    """Write the buffered text to standard output; raise RefusedByService if it cannot be written."""
+    # Python has no standard output if the caller closed it before the start.
+    if sys.stdout is not None:
+        with convert_output_errors():
+            sys.stdout.flush()
 
 
 def print_line_unless_output_closed(text: str) -> None:
@@ -21,11 +58,9 @@ def print_line_unless_output_closed(text: str) -> None:
     The service uses this function, so that it does not end when the reader of its output ends.
     """
     try:
-        print_output(text)
+        print(text, flush=True)
     except OSError:
-        # Replace standard output by /dev/null. Otherwise Python would try at exit to write the buffered text again, and
-        # fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
 
 
 def print_message(text: str) -> None:

@@ -1,7 +1,9 @@
 """The HTTP client that commands use: unreachable services, refusals, and answers that are not JSON."""
 
+import errno
 import json
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -18,6 +20,24 @@ def test_an_address_without_a_service_is_unreachable() -> None:
         port = listener.getsockname()[1]
     with pytest.raises(ServiceUnreachable, match=f"No service answers at http://127.0.0.1:{port}"):
         RemoteService(f"http://127.0.0.1:{port}", None).send("GET", "/ready")
+
+
+def test_an_error_of_the_output_is_not_taken_for_an_unreachable_service() -> None:
+    def refuse(chunk: bytes) -> None:
+        raise OSError(errno.ENOSPC, f"no space for {chunk!r}")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as executor:
+        executor.submit(answer_one_request, listener, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        service = RemoteService(f"http://127.0.0.1:{listener.getsockname()[1]}", None)
+        with pytest.raises(OSError, match=r"no space for b'ok'"):
+            service.download("/", refuse)
+
+
+def answer_one_request(listener: socket.socket, response: bytes) -> None:
+    connection, _ = listener.accept()
+    with connection:
+        connection.recv(65536)
+        connection.sendall(response)
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:4000", "ftp://x", "http://", ""])

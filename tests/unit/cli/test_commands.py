@@ -174,3 +174,13 @@ def test_a_reader_that_closes_the_output_causes_no_traceback(arguments: list[str
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["settings"], ["compile", "--prelude", "--engine", "clickhouse"]])
+def test_a_full_disk_of_the_output_is_reported_in_one_line(arguments: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "cordwood", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    problem = "Standard output cannot be written: No space left on device.\n"
+    assert (done.returncode, done.stderr.partition(": ")[2]) == (1, problem)
