@@ -114,12 +114,8 @@ class DataFolder:
         """Create the folder if it is missing, with mode 0700."""
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except FileExistsError as problem:
-            message = f"The data folder {self.path} cannot be used: there is a file of this name."
-            raise DataFolderUnusable(message, hint=_OTHER_FOLDER_HINT) from problem
         except OSError as problem:
-            message = f"The data folder {self.path} cannot be used: {problem.strerror}."
-            raise DataFolderUnusable(message, hint=_OTHER_FOLDER_HINT) from problem
+            raise self._unusable_fault(problem) from problem
 
     @contextmanager
     def take_ownership(self) -> Iterator["FolderOwnership"]:
@@ -136,7 +132,10 @@ class DataFolder:
                 lock.truncate(0)
 
     def find_owner(self) -> FolderOwner | None:
-        """Return the process that owns the folder; None if no process does, or if the lock file cannot be read."""
+        """Return the process that owns the folder; None if no process does, or if the lock file cannot be read.
+
+        Raise DataFolderUnusable if the path cannot be a data folder, for example because it is a file.
+        """
         try:
             with (self.path / _LOCK_FILE_NAME).open("r+", encoding="utf-8") as lock:
                 if _try_lock(lock):
@@ -144,6 +143,8 @@ class DataFolder:
                 return _read_owner(lock.read())
         except (FileNotFoundError, PermissionError):
             return None
+        except OSError as problem:
+            raise self._unusable_fault(problem) from problem
 
     def ask_to_reload(self, owner: FolderOwner, timeout_seconds: float = 10.0) -> ReloadOutcome | None:
         """Signal the owner to reload, and wait for the outcome of the reload; return None on a timeout."""
@@ -179,9 +180,13 @@ class DataFolder:
         try:
             descriptor = os.open(self.path / _LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as problem:
-            message = f"The data folder {self.path} cannot be used: {problem.strerror}."
-            raise DataFolderUnusable(message, hint=_OTHER_FOLDER_HINT) from problem
+            raise self._unusable_fault(problem) from problem
         return os.fdopen(descriptor, "r+", encoding="utf-8")
+
+    def _unusable_fault(self, problem: OSError) -> DataFolderUnusable:
+        is_file = isinstance(problem, FileExistsError | NotADirectoryError)
+        reason = "there is a file of this name" if is_file else problem.strerror
+        return DataFolderUnusable(f"The data folder {self.path} cannot be used: {reason}.", hint=_OTHER_FOLDER_HINT)
 
     def _in_use_message(self) -> str:
         owner = self.find_owner()

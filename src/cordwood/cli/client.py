@@ -5,6 +5,7 @@ import http.client
 import importlib
 import json
 import math
+import re
 import sys
 import time
 import urllib.parse
@@ -23,7 +24,7 @@ from cordwood.cli.arguments import (
 )
 from cordwood.cli.tables import source_excerpt
 from cordwood.cli.terminal import print_message, print_output
-from cordwood.errors import RefusedByService, ServiceUnreachable
+from cordwood.errors import BadSetting, RefusedByService, ServiceUnreachable
 from cordwood.folder import DataFolder
 from cordwood.settings.load import client_default_url_and_key
 from cordwood.settings.settings import Settings
@@ -31,6 +32,8 @@ from cordwood.settings.settings import Settings
 _DOWNLOAD_CHUNK_BYTES = 256 * 1024
 
 _MAX_SHOWN_QUARANTINE_REASONS = 10
+# The characters that Python's HTTP client cannot send in a header: control characters, and those outside Latin-1.
+_UNSENDABLE_KEY_CHARACTER_REGEX = re.compile(r"[\x00-\x1f\x7f]|[^\x00-\xff]")
 NDJSON_MEDIA_TYPE = "application/x-ndjson"
 
 
@@ -61,6 +64,15 @@ class ServiceResponse(msgspec.Struct, frozen=True):
 class PostRequest(msgspec.Struct, frozen=True):
     """The body and the headers of a POST request."""
 
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class PathRequest(msgspec.Struct, frozen=True):
+    """A request for a path below the URL of a service."""
+
+    method: str
+    path: str
     body: bytes
     headers: Mapping[str, str]
 
@@ -116,14 +128,22 @@ class RemoteService(msgspec.Struct, frozen=True):
         itself, because it may also raise an OSError that has nothing to do with the connection, such as a full disk.
         """
         connection = new_connection(self.url, self.timeout_seconds)
-        sent = {**({"X-API-KEY": self.key} if self.key else {}), **headers}
         try:
             with self.convert_connection_errors():
-                connection.request(method, base_path(self.url) + path, body or None, sent)
+                self.send_request(connection, PathRequest(method, path, body, headers))
                 answer = connection.getresponse()
             yield answer
         finally:
             connection.close()
+
+    def send_request(self, connection: http.client.HTTPConnection, request: PathRequest) -> None:
+        """Send a request with the key; raise ServiceUnreachable if the URL is invalid, and BadSetting if the key is."""
+        path, headers = _base_path(self.url) + request.path, {**_key_header(self.key), **request.headers}
+        try:
+            connection.request(request.method, path, request.body or None, headers)
+        except (http.client.InvalidURL, UnicodeError) as problem:
+            # The host or the path has a character that addresses cannot have, or a part of the host is empty.
+            raise _invalid_address_fault(self.url) from problem
 
     @contextmanager
     def convert_connection_errors(self) -> Iterator[None]:
@@ -240,15 +260,38 @@ def _open_in_process(settings: Settings) -> Iterator[ServiceClient]:
 
 
 def new_connection(url: str, timeout_seconds: float) -> http.client.HTTPConnection:
-    parts = urllib.parse.urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ServiceUnreachable(f"{url!r} is not an address; write it like http://127.0.0.1:4000.")
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    return kind(parts.hostname, parts.port, timeout=timeout_seconds)
+    """Return a connection to the service, which is not open yet; raise ServiceUnreachable if the URL is invalid."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise _invalid_address_fault(url)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        return kind(parts.hostname, parts.port, timeout=timeout_seconds)
+    except (ValueError, http.client.InvalidURL) as problem:
+        raise _invalid_address_fault(url) from problem
 
 
-def base_path(url: str) -> str:
+def _invalid_address_fault(url: str) -> ServiceUnreachable:
+    return ServiceUnreachable(f"{url!r} is not an address; write it like http://127.0.0.1:4000.")
+
+
+def _base_path(url: str) -> str:
     return urllib.parse.urlsplit(url).path.rstrip("/")
+
+
+def _key_header(key: str | None) -> Mapping[str, str]:
+    """Return the header that presents a key; raise BadSetting if the key has a character that no header can have.
+
+    The message does not contain the key, because messages end up in logs.
+    """
+    if not key:
+        return {}
+    if _UNSENDABLE_KEY_CHARACTER_REGEX.search(key):
+        raise BadSetting(
+            "The key in --key or CORDWOOD_KEY has a character that keys cannot have, such as a line break.",
+            hint="Copy it again, without what surrounds it.",
+        )
+    return {"X-API-KEY": key}
 
 
 def _error_text(answer: ServiceResponse, source: str) -> str:

@@ -27,9 +27,9 @@ from cordwood.agents.api import ApiCall, ApiResponse, BodyCollector, KeyPermissi
 from cordwood.agents.tool import refused_call_error
 from cordwood.cli.arguments import add_config_option, add_data_dir_option, load_settings_with_flags
 from cordwood.cli.client import (
+    PathRequest,
     RemoteService,
     add_service_options,
-    base_path,
     find_service_on_data_folder,
     new_connection,
     remote_service_from_arguments,
@@ -148,27 +148,22 @@ class _CancellableRequest:
         Stop when `on_chunk` returns False.
         """
         remote = self._remote_service
-        key = {"x-api-key": remote.key} if remote.key else {}
         try:
-            self._connection.request(
-                call.method,
-                base_path(remote.url) + call.path,
-                call.body or None,
-                {**self._extra_headers, **key, **call.headers},
-            )
+            headers = {**self._extra_headers, **call.headers}
+            remote.send_request(self._connection, PathRequest(call.method, call.path, call.body, headers))
             if self._is_cancelled:
                 # The request was cancelled while the connection was being made.
                 return ApiResponse(0, [])
             answer = self._connection.getresponse()
-            headers = [(name.lower(), value) for name, value in answer.getheaders()]
+            received = [(name.lower(), value) for name, value in answer.getheaders()]
             if answer.status >= 400:
-                return ApiResponse(answer.status, headers, answer.read(_MAX_ERROR_BODY_BYTES))
+                return ApiResponse(answer.status, received, answer.read(_MAX_ERROR_BODY_BYTES))
             _forward_body(answer, on_chunk)
         except (OSError, http.client.HTTPException) as problem:
             raise ServiceUnreachable(f"No service answers at {remote.url}: {problem}.") from problem
         finally:
             self._connection.close()
-        return ApiResponse(answer.status, headers)
+        return ApiResponse(answer.status, received)
 
     def cancel(self) -> None:
         """Cancel the request from another thread, by closing the connection.

@@ -250,9 +250,12 @@ def setting_value(settings: Settings, name: str) -> object:
 
 
 def client_default_url_and_key(environment: Mapping[str, str] | None = None) -> tuple[str | None, str | None]:
-    """Return the URL and key that client commands use by default, from environment variables."""
+    """Return the URL and key that client commands use by default, from environment variables.
+
+    White space around them is removed. It often comes from the file from which a variable was set.
+    """
     env = os.environ if environment is None else environment
-    return env.get("CORDWOOD_URL") or None, env.get("CORDWOOD_KEY") or None
+    return env.get("CORDWOOD_URL", "").strip() or None, env.get("CORDWOOD_KEY", "").strip() or None
 
 
 def _make_settings(values: Mapping[str, object]) -> Settings:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cordwood.cli.client import RemoteService, ServiceResponse
-from cordwood.errors import RefusedByService, ServiceUnreachable
+from cordwood.errors import BadSetting, RefusedByService, ServiceUnreachable
 
 
 def answer(status: int, body: object) -> ServiceResponse:
@@ -40,10 +40,32 @@ def answer_one_request(listener: socket.socket, response: bytes) -> None:
         connection.sendall(response)
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:4000", "ftp://x", "http://", ""])
+INVALID_ADDRESSES = [
+    "127.0.0.1:4000",
+    "ftp://x",
+    "http://",
+    "",
+    "http://127.0.0.1:99999",
+    "http://127.0.0.1:x",
+    "http://[::1",
+    "http://a..b",
+    "http://a b",
+    "http://127.0.0.1/a b",
+    "http://127.0.0.1/é",
+]
+
+
+@pytest.mark.parametrize("url", INVALID_ADDRESSES)
 def test_the_error_of_an_invalid_address_has_an_example(url: str) -> None:
     with pytest.raises(ServiceUnreachable, match=r"write it like http://127\.0\.0\.1:4000"):
         RemoteService(url, None).send("GET", "/ready")
+
+
+@pytest.mark.parametrize("key", ["secret\r", "secret\nX-Other: 1", "secret\0", "secret\x7f", "secret€"])
+def test_a_key_that_no_header_can_have_is_refused_and_not_shown(key: str) -> None:
+    with pytest.raises(BadSetting, match="has a character that keys cannot have") as caught:
+        RemoteService("http://127.0.0.1:1", key).send("GET", "/ready")
+    assert "secret" not in caught.value.one_line_text()
 
 
 def test_a_success_passes_the_check() -> None:

@@ -150,6 +150,8 @@ def test_url_and_key_of_client_commands_are_not_settings() -> None:
     assert load_settings(environment=environment).sources_by_setting == {}
     assert client_default_url_and_key(environment) == ("http://a", "k")
     assert client_default_url_and_key({}) == (None, None)
+    assert client_default_url_and_key({"CORDWOOD_URL": "http://a ", "CORDWOOD_KEY": "k\r\n"}) == ("http://a", "k")
+    assert client_default_url_and_key({"CORDWOOD_URL": " ", "CORDWOOD_KEY": "\n"}) == (None, None)
 
 
 def test_variables_of_logflare_are_read() -> None:
