@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, Generic, TypeVar
 from uuid import UUID, uuid5
 
@@ -35,6 +35,7 @@ from cordwood.catalog.toml_document import is_uuid, quote_toml_text
 from cordwood.errors import (
     BadDefinition,
     BadStreamFile,
+    BodyTooLarge,
     Fault,
     ReadOnlyDefinition,
     RevisionMismatch,
@@ -271,7 +272,32 @@ class ManagedDefinitions(Generic[T]):
         definition = self._find_definition(address)
         if definition is not None:
             return definition.id
-        return UUID(address) if is_uuid(address) else uuid5(self._definition_operations.id_namespace, address)
+        if is_uuid(address):
+            return UUID(address)
+        return self._id_of_deleted_definition(address) or uuid5(self._definition_operations.id_namespace, address)
+
+    def _id_of_deleted_definition(self, name: str) -> UUID | None:
+        """Return the UUID of the definition that had this name when it was deleted, or None if there is none.
+
+        If there are several, it is the one that was deleted last.
+        """
+        operations, contents = self._definition_operations, self._catalog.contents
+        current = (*operations.all_definitions(contents), *operations.managed_definitions(contents))
+        histories = self._managed_files.read_versions_of_deleted_definitions(
+            operations.definition_kind, {definition.id for definition in current}
+        )
+        found = [(versions[-1].at, deleted_id) for deleted_id, versions in histories if self._had_name(versions, name)]
+        return max(found)[1] if found else None
+
+    def _had_name(self, versions: Sequence[DefinitionVersion], name: str) -> bool:
+        """Return whether the last text in a history has this name."""
+        text = next((version.text for version in reversed(versions) if version.text is not None), "")
+        # Most texts need not be parsed. A name can be written differently in the text only with escape sequences.
+        if name not in text and "\\" not in text:
+            return False
+        with suppress(BadDefinition, BodyTooLarge):
+            return self._definition_operations.parse_draft(DefinitionDraft(text)).name == name
+        return False
 
     def _unknown_definition_fault(self, address: str) -> Fault:
         kind = self._definition_operations.definition_kind

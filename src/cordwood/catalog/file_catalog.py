@@ -5,7 +5,7 @@ folder.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from importlib import resources
@@ -20,7 +20,7 @@ from cordwood.catalog.alert_table import ALERT_FILE_SUFFIX, alert_fault, read_al
 from cordwood.catalog.catalog import CatalogContents, CatalogLayer, CatalogLayers, CatalogSources, DefinitionVersion
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.stream_file import parse_stream_toml_tables, read_stream_file
-from cordwood.catalog.toml_document import format_toml_assignments
+from cordwood.catalog.toml_document import format_toml_assignments, is_uuid
 from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenDefinitionFiles, Fault, OutOfDisk, Span, did_you_mean
 from cordwood.file_listing import find_files_below, is_reachable_folder, list_files
 from cordwood.folder import sync_folder, write_durably
@@ -76,10 +76,18 @@ class ManagedDefinitionFiles:
 
     def read_versions(self, kind: str, definition_id: UUID) -> tuple[DefinitionVersion, ...]:
         """Return the stored versions of a definition, oldest first; none if the history file is missing or corrupt."""
-        text = read_text_if_exists(self._history_file(kind, definition_id))
-        with suppress(msgspec.DecodeError):
-            return msgspec.json.decode(text or "[]", type=tuple[DefinitionVersion, ...])
-        return ()
+        return _decode_versions(read_text_if_exists(self._history_file(kind, definition_id)))
+
+    def read_versions_of_deleted_definitions(
+        self, kind: str, current: Collection[UUID]
+    ) -> Iterator[tuple[UUID, tuple[DefinitionVersion, ...]]]:
+        """Yield the UUID and the stored versions of each definition that is not in `current`."""
+        for file in self._history_files(kind):
+            id_text = file.stem.removeprefix(f"{kind}-")
+            if is_uuid(id_text) and UUID(id_text) not in current:
+                versions = _decode_versions(read_text_if_exists(file))
+                if versions:
+                    yield UUID(id_text), versions
 
     def write_versions(self, kind: str, definition_id: UUID, versions: Sequence[DefinitionVersion]) -> None:
         text = msgspec.json.encode(_drop_excess_versions(versions)).decode()
@@ -146,6 +154,12 @@ def read_text_if_exists(file: Path) -> str | None:
     with suppress(FileNotFoundError, NotADirectoryError):
         return file.read_text(encoding="utf-8")
     return None
+
+
+def _decode_versions(text: str | None) -> tuple[DefinitionVersion, ...]:
+    with suppress(msgspec.DecodeError):
+        return msgspec.json.decode(text or "[]", type=tuple[DefinitionVersion, ...])
+    return ()
 
 
 def append_version_if_edited_manually(

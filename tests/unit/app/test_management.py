@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +290,33 @@ def test_versions_are_listed_read_and_restored_even_after_deletion(shared_servic
         )
     assert shared_service.error("GET", "/api/endpoints/nothing/versions") == (404, "request.unknown-endpoint")
     assert shared_service.request("GET", "/api/endpoints/logs.all/versions") == (200, [])
+
+
+@pytest.mark.parametrize("kind", ["endpoints", "sources"])
+def test_versions_of_a_deleted_definition_with_a_token_of_its_own_are_found_by_name(
+    shared_service: ManagedService, kind: str
+) -> None:
+    make: Callable[..., Any] = shared_service.endpoint if kind == "endpoints" else shared_service.stream
+    name = f"custom.{kind}"
+    for token in ("6f0c1d5e-0000-4000-8000-000000000001", "6f0c1d5e-0000-4000-8000-000000000002"):
+        make(name, token=token, description=f"with {token}")
+        shared_service.request("DELETE", f"/api/{kind}/{name}")
+        listed = shared_service.request("GET", f"/api/{kind}/{name}/versions")[1]
+        assert [item["deleted"] for item in listed] == [True, False]
+        first = shared_service.request("GET", f"/api/{kind}/{name}/versions/1")[1]
+        assert (first["token"], first["description"]) == (token, f"with {token}")
+    status, restored = shared_service.request("POST", f"/api/{kind}/{name}/versions/1/restore")
+    assert (status, restored["token"]) == (200, token)
+    assert shared_service.error("GET", f"/api/{kind}/custom/versions")[0] == 404
+
+
+def test_versions_of_a_deleted_endpoint_are_found_by_its_last_name(shared_service: ManagedService) -> None:
+    token = shared_service.endpoint("before.renaming")["token"]
+    shared_service.request("PUT", "/api/endpoints/before.renaming", {"name": 'after "renaming"'})
+    shared_service.request("DELETE", f"/api/endpoints/{token}")
+    listed = shared_service.request("GET", "/api/endpoints/after%20%22renaming%22/versions")[1]
+    assert [item["version"] for item in listed] == [3, 2, 1]
+    assert shared_service.error("GET", "/api/endpoints/renaming/versions") == (404, "request.unknown-endpoint")
 
 
 def test_a_version_is_restored_only_if_it_still_compiles(shared_service: ManagedService) -> None:
