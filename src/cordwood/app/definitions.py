@@ -25,6 +25,7 @@ from cordwood.catalog.definition_fields import (
     stream_to_toml_table,
     stream_toml_table_from_fields,
     unchangeable_setting_fault,
+    without_inherited_parameters,
 )
 from cordwood.catalog.file_catalog import (
     CheckAlert,
@@ -212,6 +213,13 @@ class EndpointOperations:
         current = self.parse_draft(DefinitionDraft(text))
         content = EndpointFileContent(endpoint_file.parse_settings_document("", text).root_table, current.sql)
         draft = DefinitionDraft(_content_with_id(apply_endpoint_fields(content, sent), before.id).file_text)
+        own_names = {parameter.name for parameter in current.parameters}
+        inherited = [parameter for parameter in before.parameters if parameter.name not in own_names]
+        if inherited and sent.get("parameters"):
+            changed = self.parse_draft(draft)
+            new_query = "" if changed.sql.strip() == current.sql.strip() else changed.sql
+            sent = without_inherited_parameters(sent, changed, inherited, new_query)
+            draft = DefinitionDraft(_content_with_id(apply_endpoint_fields(content, sent), before.id).file_text)
         return (
             None
             if _endpoint_without_file_layout(self.parse_draft(draft)) == _endpoint_without_file_layout(current)

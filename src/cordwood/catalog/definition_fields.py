@@ -15,7 +15,15 @@ from cordwood.catalog.endpoint_file import parse_settings_document
 from cordwood.catalog.stream_file import parse_streams_document
 from cordwood.catalog.toml_document import TomlDocument, TomlPath, format_toml_assignments, format_toml_table_header
 from cordwood.errors import COMPILE_FAULTS, BadDefinition, SetupFault, did_you_mean
-from cordwood.model.definitions import Dialect, EventTimePolicy, Stream, Transform, TransformAction
+from cordwood.model.definitions import (
+    Dialect,
+    Endpoint,
+    EventTimePolicy,
+    Parameter,
+    Stream,
+    Transform,
+    TransformAction,
+)
 from cordwood.settings.quantities import format_duration, format_rate
 from cordwood.sql.budget import compilation_scope
 from cordwood.sql.compile import parameter_names
@@ -238,7 +246,8 @@ def apply_endpoint_fields(before: EndpointFileContent, fields: JsonFields) -> En
     settings = _apply_fields(before.settings, fields, _ENDPOINT_SETTINGS_BY_FIELD)
     _check_endpoint_name(settings.get("name"))
     query = _read_required_text("query", fields["query"]) if "query" in fields else before.query
-    return EndpointFileContent(_settings_with_declared_parameters(settings, fields, query), query)
+    new_query = query if query.strip() != before.query.strip() else ""
+    return EndpointFileContent(_settings_with_declared_parameters(settings, fields, new_query), query)
 
 
 def endpoint_field_of_toml_path(path: tuple[str | int, ...]) -> str:
@@ -251,6 +260,24 @@ def endpoint_setting_of_field(field: str) -> str:
     return _setting_of_field(field, _ENDPOINT_SETTINGS_BY_FIELD)
 
 
+def without_inherited_parameters(
+    fields: JsonFields, changed: Endpoint, inherited: Collection[Parameter], new_query: str
+) -> JsonFields:
+    """Return the fields without parameters that come from endpoints which the endpoint reads.
+
+    An endpoint's JSON lists these parameters, too. If a client sent them back and they were stored, a later change of
+    the other endpoint would conflict with the copies. `changed` is the endpoint as all fields together define it. A
+    parameter is kept if the client changed it, or if `new_query`, which is empty if the query does not change, names
+    it.
+    """
+    named = {name.lower() for name in _parameter_names(new_query)}
+    copied = {one.name for one in changed.parameters if one in inherited and one.name.lower() not in named}
+    sent = fields.get("parameters")
+    if not copied or not isinstance(sent, list):
+        return fields
+    return {**fields, "parameters": [one for one in sent if one["name"] not in copied]}
+
+
 def _check_endpoint_name(name: object) -> None:
     """Raise BadDefinition for a name that has another meaning in URLs."""
     if isinstance(name, str) and (name.lower() in _RESERVED_ENDPOINT_NAMES or name.startswith("_")):
@@ -258,11 +285,12 @@ def _check_endpoint_name(name: object) -> None:
 
 
 def _settings_with_declared_parameters(
-    settings: Mapping[str, object], fields: JsonFields, query: str
+    settings: Mapping[str, object], fields: JsonFields, new_query: str
 ) -> Mapping[str, object]:
-    """Return the settings with the sent parameters; if none were sent, declare new parameters `@name` of the query.
+    """Return the settings with the sent parameters; if none were sent, declare the parameters `@name` of a new query.
 
-    As in Logflare, parameters that are declared in this way are optional texts.
+    As in Logflare, parameters that are declared in this way are optional texts. `new_query` is empty if the query does
+    not change. Then all its parameters are known: they are declared here or in an endpoint that the query reads.
     """
     tables: Mapping[str, object]
     if fields.get("parameters") is not None:
@@ -271,7 +299,7 @@ def _settings_with_declared_parameters(
         known = settings.get("parameters", {})
         declared: Mapping[str, object] = known if isinstance(known, Mapping) else {}
         lower_names = {name.lower() for name in declared}
-        tables = {**declared, **{name: {} for name in _parameter_names(query) if name.lower() not in lower_names}}
+        tables = {**declared, **{name: {} for name in _parameter_names(new_query) if name.lower() not in lower_names}}
     others = {name: value for name, value in settings.items() if name != "parameters"}
     return {**others, "parameters": tables} if tables else others
 

@@ -175,6 +175,72 @@ def test_a_change_of_the_inner_endpoint_applies_to_the_outer_one(managed_service
     assert managed_service.rows("made.rows") == [{"x": 2}]
 
 
+@pytest.fixture
+def outer_text(managed_service: ManagedService) -> str:
+    """Return the stored text of an endpoint that reads another one with the parameter `p`, and names it itself."""
+    managed_service.endpoint("read.one", "select 1 as n, @p as p", parameters=[{"name": "p", "type": "int64"}])
+    managed_service.endpoint("made.one", "select n, p, @own as own from read.one")
+    assert parameter_names(managed_service) == ["own", "p"]
+    return text_of_outer(managed_service)
+
+
+def test_a_put_of_what_get_returned_changes_nothing(managed_service: ManagedService, outer_text: str) -> None:
+    fields = managed_service.request("GET", "/api/endpoints/made.one")[1]
+    assert managed_service.request("PUT", "/api/endpoints/made.one", fields) == (200, fields)
+    assert text_of_outer(managed_service) == outer_text
+
+
+@pytest.mark.usefixtures("outer_text")
+def test_inherited_parameters_are_not_copied_by_a_change_of_another_field(managed_service: ManagedService) -> None:
+    fields = managed_service.request("GET", "/api/endpoints/made.one")[1]
+    for changed in (
+        {**fields, "description": "new"},
+        {**fields, "query": "select n, p, 2 as two, @own as own from read.one"},
+    ):
+        assert managed_service.request("PUT", "/api/endpoints/made.one", changed)[0] == 200
+        assert "[parameters.own]" in text_of_outer(managed_service)
+        assert "[parameters.p]" not in text_of_outer(managed_service)
+    inner = {"parameters": [{"name": "p", "type": "string"}]}
+    assert managed_service.request("PUT", "/api/endpoints/read.one", inner)[0] == 200
+    assert managed_service.rows("made.one", "p=x&own=y") == [{"n": 1, "p": "x", "two": 2, "own": "y"}]
+
+
+def test_an_inherited_parameter_that_the_query_names_is_not_declared_by_a_change_of_another_field(
+    managed_service: ManagedService, outer_text: str
+) -> None:
+    text = outer_text.replace("select n, p,", "select n, @p as p,")
+    assert (
+        managed_service.inside.send("PUT", "/api/endpoints/made.one", text.encode(), {"content-type": "text/plain"})[0]
+        == 200
+    )
+    assert managed_service.request("PATCH", "/api/endpoints/made.one", {"description": "new"})[0] in {200, 204}
+    fields = managed_service.request("GET", "/api/endpoints/made.one")[1]
+    assert managed_service.request("PUT", "/api/endpoints/made.one", {**fields, "max_limit": 5})[0] == 200
+    assert "[parameters.p]" not in text_of_outer(managed_service)
+
+
+@pytest.mark.usefixtures("outer_text")
+def test_a_changed_inherited_parameter_and_one_that_a_new_query_names_are_declared(
+    managed_service: ManagedService,
+) -> None:
+    fields = managed_service.request("GET", "/api/endpoints/made.one")[1]
+    described = [{**one, "description": "mine"} for one in fields["parameters"]]
+    for changed in ({**fields, "parameters": described}, {**fields, "query": "select @p as p, @own as own"}):
+        assert managed_service.request("PUT", "/api/endpoints/made.one", changed)[0] == 200
+        assert "[parameters.p]" in text_of_outer(managed_service)
+        assert parameter_names(managed_service) == ["own", "p"]
+
+
+def text_of_outer(managed_service: ManagedService) -> str:
+    status, _, text = managed_service.inside.send("GET", "/api/endpoints/made.one/text", b"", {})
+    assert status == 200
+    return text.decode()
+
+
+def parameter_names(managed_service: ManagedService) -> list[str]:
+    return [one["name"] for one in managed_service.request("GET", "/api/endpoints/made.one")[1]["parameters"]]
+
+
 def test_a_change_that_breaks_the_outer_endpoint_is_refused(managed_service: ManagedService) -> None:
     for query in ("select 2 as y", "select x from made.rows"):
         status, response = change_endpoint(managed_service, query)
