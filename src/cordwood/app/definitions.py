@@ -358,10 +358,12 @@ class StreamOperations:
         used_ids = {stream.id for stream in contents.streams}
         if isinstance(sent, str):
             _, table, stream = self._parse_sent_text(sent)
+            _require_permitted_new_name(stream.name)
             is_free = "id" in table or stream.id not in used_ids
             return DefinitionDraft(
                 _stream_table_toml(table if is_free else _stream_toml_table_with_id(table, uuid4())), sent
             )
+        _require_permitted_new_name(str(sent.get("name")))
         return DefinitionDraft(
             _stream_table_toml(
                 {
@@ -508,6 +510,16 @@ def _read_or_derive_id(fields: JsonFields, namespace: UUID, used_ids: Collection
     if not isinstance(token, str) or not is_uuid(token):
         raise BadDefinition("token", "is invalid", hint="Leave it out, and one is made from the name.")
     return UUID(token)
+
+
+def _require_permitted_new_name(name: str) -> None:
+    """Raise BadDefinition if a stream of this name cannot be created, although a stream that exists may have it.
+
+    Names that no stream can have are refused later, with the position in the text that was sent.
+    """
+    problem = stream_file.new_stream_name_problem(name)
+    if problem is not None and stream_file.stream_name_problem(name) is None:
+        raise BadDefinition("name", "is reserved", hint=f"{problem}.")
 
 
 def _content_with_id(content: EndpointFileContent, endpoint_id: UUID) -> EndpointFileContent:

@@ -30,7 +30,7 @@ from cordwood.catalog.file_catalog import (
     append_version_if_edited_manually,
     replace_managed_layer,
 )
-from cordwood.catalog.stream_file import read_stream_file, stream_name_problem
+from cordwood.catalog.stream_file import new_stream_name_problem, read_stream_file
 from cordwood.catalog.toml_document import is_uuid, quote_toml_text
 from cordwood.errors import (
     BadDefinition,
@@ -358,7 +358,7 @@ class DefinitionManager:
 
         Raise UnknownStream if streams are not created on demand, or if the name is invalid.
         """
-        problem = stream_name_problem(name)
+        problem = new_stream_name_problem(name)
         if not self._max_streams_created_on_demand or problem is not None:
             raise self._unknown_stream_fault(name, problem)
         return read_stream_file("", _stream_table_toml(name))[0]

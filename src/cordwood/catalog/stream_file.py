@@ -109,6 +109,15 @@ def stream_name_problem(name: str) -> str | None:
     return "Names that begin with _ are reserved" if name.startswith("_") else None
 
 
+def new_stream_name_problem(name: str) -> str | None:
+    """Return the reason why a new stream cannot have this name; None if it can.
+
+    Existing streams may have names that end in a dot, because earlier versions permitted them. `.` and `..` have
+    another meaning in the path of a URL, and the last part of a name is its implicit alias in SQL.
+    """
+    return stream_name_problem(name) or ("Names of new streams do not end in a dot" if name.endswith(".") else None)
+
+
 def _read_description(document: TomlDocument, path: TomlPath, value: object) -> str:
     if isinstance(value, str):
         return value

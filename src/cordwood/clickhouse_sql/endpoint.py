@@ -36,6 +36,7 @@ from cordwood.sql.program import (
     program_with_positions,
 )
 from cordwood.sql.resolve.queries import check_endpoint
+from cordwood.sql.resolve.tables import implicit_alias
 
 _BIGQUERY_DIALECT: Final = Reader.get_or_raise("bigquery")
 _SOURCE_SYNTAX_HINT: Final = (
@@ -236,7 +237,7 @@ def _expand_star(cte: exp.Expr, stream_place: StreamProjectPath) -> exp.Expr:
     """Return the source's CTE, in which `*` is expanded to the columns of events."""
     select = cte.this
     table = select.args["from_"].this
-    alias = table.alias or stream_place.stream_name.rpartition(".")[2]
+    alias = table.alias or implicit_alias(stream_place.stream_name)
     items: list[exp.Expr] = []
     for name in _EVENT_COLUMNS:
         node = _column_node(alias, name)

@@ -447,6 +447,26 @@ def test_events_create_streams_beside_managed_ones(shared_service: ManagedServic
     assert shared_service.request("DELETE", "/api/sources/made.by.events")[0] == 204
 
 
+@pytest.mark.parametrize("name", [".", "..", "a.", "a.b."])
+def test_a_new_stream_cannot_have_a_name_that_ends_in_a_dot(shared_service: ManagedService, name: str) -> None:
+    for sent in ({"name": name}, f'[[stream]]\nname = "{name}"'):
+        body, media = (json.dumps(sent), "application/json") if isinstance(sent, dict) else (sent, "text/plain")
+        status, _, answer = shared_service.inside.send("POST", "/api/sources", body.encode(), {"content-type": media})
+        assert (status, json.loads(answer)["error"]["status"]) == (422, "request.bad-definition")
+    assert shared_service.send(name, "hello") == 404
+
+
+def test_a_stream_of_a_data_folder_whose_name_ends_in_a_dot_can_be_queried_and_changed(tmp_path: Path) -> None:
+    (tmp_path / "streams.toml").write_text('[[stream]]\nname = "a."\n[[stream]]\nname = ".."\n')
+    with open_in_process_app(settings_at(tmp_path)) as inside:
+        service = ManagedService(inside, tmp_path)
+        for number, name in enumerate(("a.", "..")):
+            assert service.send(name, "hello") == 200
+            service.endpoint(f"reader{number}", f"select event_message as m, `{name}`.project from `{name}`")
+            assert service.rows(f"reader{number}") == [{"m": "hello", "project": None}]
+        assert service.request("PATCH", "/api/sources/a.", {"description": "new"})[0] == 204
+
+
 def test_a_name_that_differs_from_a_deleted_stream_only_in_case_is_refused(shared_service: ManagedService) -> None:
     """Refuse another spelling, because the deleted stream's events are still stored.
 

@@ -14,6 +14,7 @@ from cordwood.sql.nodes import NOW_SLOT_NAME
 from cordwood.sql.parse import parse_sql
 from cordwood.sql.program import EndpointProgram
 from cordwood.sql.resolve.queries import resolve_sandbox_query
+from cordwood.sql.resolve.tables import implicit_alias
 from cordwood.sql.stages import ResolvedQuery, Target
 from tests.unit.sql.conftest import PlainTarget
 
@@ -220,6 +221,14 @@ def test_current_date_keeps_its_time_zone(resolve_body: ResolveBody) -> None:
 def test_an_owner_reads_streams_by_their_dotted_names(resolve_owner: Callable[[str], str]) -> None:
     resolved = resolve_owner("select id, project from `edge.stream` where project = @project")
     assert "FROM edge.stream AS stream" in resolved
+
+
+@pytest.mark.parametrize("name", ["a.", ".", "..", "a.b."])
+def test_the_implicit_alias_of_a_name_whose_last_part_is_empty_is_the_whole_name(
+    resolve_owner: Callable[[str], str], name: str
+) -> None:
+    assert implicit_alias(name) == name
+    assert f"FROM {name} AS {name} WHERE" in resolve_owner(f"select id from `{name}` where project = @project")
 
 
 def test_other_keys_of_a_stream_are_read_from_its_events(resolve_owner: Callable[[str], str]) -> None:

@@ -59,6 +59,11 @@ def written_table_name(table: exp.Expr) -> str:
     return ".".join(part.name for part in _table_name_identifiers(table))
 
 
+def implicit_alias(table_name: str) -> str:
+    """Return the name of a table that has no alias: the last part of its name, or the whole if that part is empty."""
+    return table_name.rpartition(".")[2] or table_name
+
+
 def _table_name_identifiers(table: exp.Expr) -> list[exp.Expr]:
     identifiers: list[exp.Expr] = []
     for key in ("catalog", "db", "this"):
@@ -95,7 +100,7 @@ def _find_endpoint(resolution: NameResolution, table: exp.Expr, table_name: str)
 
 def _resolve_endpoint_reference(scope: Scope, table: exp.Expr, endpoint: Cte, table_name: str) -> None:
     """Add an endpoint's columns to the scope. The last part of the endpoint's name, or the alias, can qualify them."""
-    alias = table.alias or table_name.rpartition(".")[2]
+    alias = table.alias or implicit_alias(table_name)
     qualified_name = "" if table.alias else table_name
     table.set("this", exp.to_identifier(endpoint.name, quoted=True))
     table.set("db", None)
@@ -259,7 +264,7 @@ def _is_stream(resolution: NameResolution, table_name: str) -> bool:
 def _resolve_stream_reference(resolution: NameResolution, scope: Scope, table: exp.Expr, stream: str) -> None:
     """Add a stream to the scope. Names refer to columns of its table, or otherwise to top-level keys of its events."""
     stream_table = resolution.target.stream_table(stream)
-    alias = table.alias or stream.rpartition(".")[2]
+    alias = table.alias or implicit_alias(stream)
     fields = {
         name.lower(): _physical_column(stream, alias, name, kind) for name, kind in stream_table.kind_by_column.items()
     }
