@@ -295,7 +295,8 @@ def _read_config_file(file: Path | None) -> dict[str, SourcedValue]:
     if file is None:
         return {}
     try:
-        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+        # Some editors begin a file with a byte order mark, which TOML does not permit.
+        tables = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as problem:
         raise BadSetting(f"{file}: {problem}") from problem
     return {

@@ -58,6 +58,11 @@ def test_flags_override_the_environment_which_overrides_the_file() -> None:
     }
 
 
+def test_the_file_may_begin_with_a_byte_order_mark() -> None:
+    file = write_config("\ufeffengine = 'chdb:///x'", "my.toml")
+    assert load_settings(config=file, environment={}).settings.engine == "chdb:///x"
+
+
 def test_the_file_may_be_named_by_flag_or_environment() -> None:
     file = write_config("engine = 'chdb:///x'", "elsewhere/my.toml")
     assert load_settings(config=file, environment={}).settings.engine == "chdb:///x"
