@@ -1,7 +1,9 @@
 """Run the cases of test pages, and report the results. The engines use temporary folders or databases."""
 
+import re
 import tempfile
 import time
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from importlib import resources
@@ -128,8 +130,27 @@ def update_expected_answers(trials: Sequence[CaseResult]) -> list[CasePage]:
         replacements = [
             _expected_fence_replacement(trial) for trial in trials if trial.page == page and not trial.passed
         ]
-        path.write_text(apply_replacements(_read_page(page), replacements), encoding="utf-8")
+        text = _apply_replacements_keeping_line_ends(_read_page(page, newline=""), replacements)
+        path.write_text(text, encoding="utf-8", newline="")
     return list(changed.values())
+
+
+def _apply_replacements_keeping_line_ends(text: str, replacements: Sequence[TextReplacement]) -> str:
+    """Make replacements in a text whose lines may end in CR LF; the offsets are those of the text with LF alone."""
+    # For each CR LF, the offset of its LF in the text with LF alone.
+    offsets = [match.start() - number for number, match in enumerate(re.finditer("\r\n", text))]
+    line_end = "\r\n" if offsets and "\n" not in text[: offsets[0]] else "\n"
+    return apply_replacements(
+        text,
+        [
+            TextReplacement(
+                start_offset=one.start_offset + bisect_left(offsets, one.start_offset),
+                end_offset=one.end_offset + bisect_left(offsets, one.end_offset),
+                text=one.text.replace("\n", line_end),
+            )
+            for one in replacements
+        ],
+    )
 
 
 class _CaseServices:
@@ -192,9 +213,11 @@ def _subject_of_page(page: CasePage, contents: CatalogContents) -> _TestSubject:
     raise BadTestPage(f"There is no endpoint in {page.endpoint_file}.", hint=hint, span=Span(1, 1, page.display_path))
 
 
-def _read_page(page: CasePage) -> str:
+def _read_page(page: CasePage, newline: str | None = None) -> str:
+    """Return the text of a page. Unless `newline` is an empty text, all lines end in LF."""
     try:
-        return page.path.read_text(encoding="utf-8")
+        with page.path.open(encoding="utf-8", newline=newline) as file:
+            return file.read()
     except (OSError, UnicodeDecodeError) as problem:
         raise BadTestPage(f"The page cannot be read: {problem}.", span=Span(1, 1, page.display_path)) from problem
 

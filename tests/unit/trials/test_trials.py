@@ -206,6 +206,22 @@ def test_update_rewrites_failed_expectations_only(tmp_path: Path) -> None:
     assert (tmp_path / "newest.test.md").read_text() == page
 
 
+@pytest.mark.parametrize("without_expectation", [False, True])
+def test_update_keeps_the_line_ends_of_a_page(tmp_path: Path, *, without_expectation: bool) -> None:
+    """Update a page with LF, and the same page with CR LF; then compare the two."""
+    fences = ("call\nleast = 2",) if without_expectation else ("call\nleast = 2", "rows unordered")
+    run_trials(tmp_path, case_text("first", *fences), case_text("second", *fences))
+    page = tmp_path / "newest.test.md"
+    original = page.read_text()
+    pages = []
+    for line_end in ("\n", "\r\n"):
+        page.write_text(original, newline=line_end)
+        assert run_command_line(["test", str(tmp_path), "--update"]) == 0
+        pages.append(page.read_bytes())
+    assert pages[0] != original.encode()
+    assert pages[1] == pages[0].replace(b"\n", b"\r\n")
+
+
 def test_the_junit_report_has_all_cases_and_the_differences(tmp_path: Path) -> None:
     run_trials(tmp_path, case_text("fails", "call\nleast = 2", "rows"), case_text("passes", "call\nleast = 9", "rows"))
     report = tmp_path / "report.xml"
