@@ -25,6 +25,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -249,6 +250,8 @@ def _read_text_or_empty(file: str) -> str:
 _STREAM, _ENDPOINT, _PROJECT = "postgres.logs", "logs.all", "cordwood-doctor"
 _PRIVATE_API_KEY_VARIABLES = ("LOGFLARE_PRIVATE_ACCESS_TOKEN",)
 _PUBLIC_API_KEY_VARIABLES = ("LOGFLARE_PUBLIC_ACCESS_TOKEN", "LOGFLARE_API_KEY")
+_QUOTED_VALUE_REGEX: Final = re.compile(r"""\s*(["'])(.*?)\1\s*(?:$|\s#)""")
+_COMMENT_AFTER_VALUE_REGEX: Final = re.compile(r"\s#.*")
 _VERDICT_LABELS = {CheckVerdict.GOOD: "ok     ", CheckVerdict.WARNING: "warning", CheckVerdict.PROBLEM: "PROBLEM"}
 
 
@@ -266,7 +269,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     settings = load_settings_with_flags(arguments).settings
-    environment = _read_environment_file(arguments.env) if arguments.env else os.environ
+    environment = read_environment_file(arguments.env) if arguments.env else os.environ
     problems = 0
     for finding in _check_results(arguments, settings, environment):
         print_output(f"{_VERDICT_LABELS[finding.verdict]}  {finding.subject}: {finding.observation}.")
@@ -439,10 +442,17 @@ def _encode_json(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
-def _read_environment_file(file: Path) -> dict[str, str]:
+def read_environment_file(file: Path) -> dict[str, str]:
+    """Return the variables in lines `NAME=VALUE`, as a shell or Docker Compose reads them."""
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as problem:
         raise BadSetting(f"{file} cannot be read: {problem}.") from problem
     pairs = (line.strip().removeprefix("export ").partition("=") for line in lines if not line.lstrip().startswith("#"))
-    return {name.strip(): value.strip().strip("\"'") for name, equals, value in pairs if equals}
+    return {name.strip(): _environment_value(value) for name, equals, value in pairs if equals}
+
+
+def _environment_value(text: str) -> str:
+    """Return the value without quotes, and without a comment after it. A comment begins with a space and `#`."""
+    quoted = _QUOTED_VALUE_REGEX.match(text)
+    return quoted[2] if quoted else _COMMENT_AFTER_VALUE_REGEX.sub("", text).strip().strip("\"'")

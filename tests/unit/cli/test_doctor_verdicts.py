@@ -1,5 +1,7 @@
 """The verdicts of `cordwood doctor` on disk, memory, open files, clock and tokens."""
 
+from pathlib import Path
+
 import pytest
 
 from cordwood.cli.doctor import (
@@ -10,6 +12,7 @@ from cordwood.cli.doctor import (
     check_memory,
     check_open_file_limit,
     open_file_limit,
+    read_environment_file,
 )
 
 GB = 10**9
@@ -75,3 +78,27 @@ def test_conflicting_tokens_are_reported() -> None:
 
 def test_the_limit_on_open_files_of_this_process_is_read() -> None:
     assert open_file_limit(None) > 0
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("KEY=abc", "abc"),
+        ("export KEY = 'abc'", "abc"),
+        ("KEY=abc # the key", "abc"),
+        ("KEY=abc\t#the key", "abc"),
+        ('KEY="abc" # the "key"', "abc"),
+        ("KEY='a # b' # c", "a # b"),
+        ("KEY=a#b", "a#b"),
+        ("KEY=#b", "#b"),
+        ("KEY= # nothing", ""),
+        ("KEY=", ""),
+        ("\ufeffKEY=abc", "abc"),
+    ],
+)
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", ""])
+def test_a_comment_is_not_part_of_a_value_in_a_file_of_variables(
+    tmp_path: Path, line: str, value: str, line_end: str
+) -> None:
+    (tmp_path / ".env").write_text(line + line_end, newline="")
+    assert read_environment_file(tmp_path / ".env") == {"KEY": value}
