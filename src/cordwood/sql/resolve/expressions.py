@@ -89,9 +89,10 @@ class _ExpressionResolver(msgspec.Struct):
         replace_node(node, resolved)
 
     def _resolve_alias(self, parts: list[exp.Identifier]) -> exp.Expr | None:
-        """Resolve a select alias, which takes precedence over a column except inside aggregates."""
-        aliased = self.context.select_aliases.get(parts[0].name.lower())
-        if aliased is None or (self.aggregate_depth and self.context.scope.find_columns(parts[0].name)):
+        """Resolve a select alias, which takes precedence over a column or a table except inside aggregates."""
+        name, scope = parts[0].name, self.context.scope
+        aliased = self.context.select_aliases.get(name.lower())
+        if aliased is None or (self.aggregate_depth and (scope.find_columns(name) or scope.find_relation(name))):
             return None
         return of_names.access_fields(self.context.resolution, _copy_as_operand(aliased), parts[1:])
 
