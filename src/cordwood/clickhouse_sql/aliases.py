@@ -1,12 +1,12 @@
 """ClickHouse's resolution of aliases: an alias is visible in its whole SELECT, and hides a column of that name."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import call_of
-from cordwood.clickhouse_sql.scope import LOGS_ALIAS
+from cordwood.clickhouse_sql.scope import ROWS_ALIAS
 from cordwood.errors import QueryRefused, QueryUnsupported
 from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.diagnostics import span_of
@@ -46,6 +46,7 @@ def expand_aliases(select: exp.Expr, text: str, values: Mapping[str, exp.Expr] =
     `values` are the expressions that WITH defines, by name. An alias of the SELECT hides a value with the same name.
     """
     names = [_column_name_of(item) for item in select.expressions]
+    _refuse_reserved_column_name(select, names, text)
     expander = _AliasExpander({**values, **_collect_aliases(select, text)}, text)
     items = tuple(
         NamedColumn(name, expander.expand(_strip_alias(item), item.alias or None))
@@ -83,6 +84,14 @@ def _group_keys(
 def _strip_alias(item: exp.Expr) -> exp.Expr:
     node: exp.Expr = item.this if isinstance(item, exp.Alias) else item
     return node
+
+
+def _refuse_reserved_column_name(select: exp.Expr, names: Sequence[str], text: str) -> None:
+    for item, name in zip(select.expressions, names, strict=True):
+        if name.lower() == ROWS_ALIAS:
+            raise QueryRefused(
+                f'A column cannot be called "{ROWS_ALIAS}".', hint="Give it another alias.", span=span_of(item, text)
+            )
 
 
 def _column_name_of(item: exp.Expr) -> str:
@@ -129,10 +138,12 @@ class _AliasExpander(msgspec.Struct):
         for node in list(holder.find_all(exp.Alias)):
             inner = node.this
             node.replace(inner)
-        columns = [node for node in holder.find_all(exp.Column) if not node.table]
-        for column in columns:
+        for column in list(holder.find_all(exp.Column)):
             charge_nodes()
-            replace_node(column, self._expand_column_reference(column, enclosing_aliases))
+            if column.table:
+                _set_rows_alias(column)
+            else:
+                replace_node(column, self._expand_column_reference(column, enclosing_aliases))
         expanded: exp.Expr = holder.this
         expanded.pop()
         return expanded
@@ -140,7 +151,7 @@ class _AliasExpander(msgspec.Struct):
     def _expand_column_reference(self, column: exp.Expr, enclosing_aliases: tuple[str, ...]) -> exp.Expr:
         name = column.name
         if name not in self.expression_by_alias or name == (enclosing_aliases[-1] if enclosing_aliases else None):
-            column.set("table", exp.to_identifier(LOGS_ALIAS))
+            _set_rows_alias(column)
             return column
         if name in enclosing_aliases:
             raise QueryRefused(
@@ -154,6 +165,15 @@ class _AliasExpander(msgspec.Struct):
                 return _parenthesize_if_operation(expanded)
             self.expanded_aliases[name] = expanded
         return _parenthesize_if_operation(copy_tree(self.expanded_aliases[name]))
+
+
+def _set_rows_alias(column: exp.Expr) -> None:
+    """Make all references to a column equal: `id`, `"id"` and `logs.id`. Their positions are kept."""
+    if column.args.get("table") is None:
+        column.set("table", exp.to_identifier(ROWS_ALIAS))
+    column.args["table"].set("this", ROWS_ALIAS)
+    for identifier in (column.args["table"], column.this):
+        identifier.set("quoted", value=True)
 
 
 def _parenthesize_if_operation(node: exp.Expr) -> exp.Expr:

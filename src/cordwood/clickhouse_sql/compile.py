@@ -12,7 +12,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.parse import parse_clickhouse_sql, require_permitted_syntax
-from cordwood.clickhouse_sql.scope import LOGS_ALIAS, RowSource, StreamAttributes, SubQueryBranch
+from cordwood.clickhouse_sql.scope import LOGS_TABLE_NAME, ROWS_ALIAS, RowSource, StreamAttributes, SubQueryBranch
 from cordwood.clickhouse_sql.select import QueryTranslator
 from cordwood.errors import BadQueryValue, CompilationTimeout, PlanTooLarge
 from cordwood.model.datatype import Kind
@@ -68,7 +68,7 @@ def translate_to_bigquery(program: EndpointProgram, text: str, records: Recordin
             SubQueryBranch(
                 name,
                 source.sub_query,
-                StreamAttributes(source.stream, records, LOGS_ALIAS, source.has_top_level_project),
+                StreamAttributes(source.stream, records, ROWS_ALIAS, source.has_top_level_project),
             )
             for name, source in program.sub_query_sources.items()
         ]
@@ -94,7 +94,8 @@ def describe_logs_table(program: EndpointProgram, shapes: Mapping[str, EventShap
     """Return a description of the table `logs`, in which each key of `log_attributes` is a field of that column."""
     columns = [SubQueryColumn(name, kind, {}) for name, kind in _KIND_BY_COLUMN.items()]
     return SubQuerySchema(
-        LOGS_ALIAS, (*columns, SubQueryColumn(_ATTRIBUTES_COLUMN, Kind.JSON, _kinds_by_attribute_key(program, shapes)))
+        LOGS_TABLE_NAME,
+        (*columns, SubQueryColumn(_ATTRIBUTES_COLUMN, Kind.JSON, _kinds_by_attribute_key(program, shapes))),
     )
 
 

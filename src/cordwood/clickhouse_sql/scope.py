@@ -174,8 +174,11 @@ def _possible_top_level_keys(key: str) -> Iterator[str]:
         yield ".".join(steps[:length])
 
 
-# The name of the table of logs. It is also the alias of the relation in FROM in each SELECT of a translated tree.
-LOGS_ALIAS: Final = "logs"
+# The name of the table of logs in a query.
+LOGS_TABLE_NAME: Final = "logs"
+# The alias of the relation in FROM in each SELECT of a translated tree. No column of a SELECT may have this name: in
+# BigQuery, the alias of a column hides that of a relation in ORDER BY and HAVING.
+ROWS_ALIAS: Final = "$rows"
 
 
 class AttributeForm(StrEnum):
@@ -255,17 +258,17 @@ class RowSource(RowScope, Protocol):
         ...
 
 
-def column_node(name: str, *, table: str = LOGS_ALIAS) -> exp.Expr:
+def column_node(name: str, *, table: str = ROWS_ALIAS) -> exp.Expr:
     return exp.Column(this=exp.to_identifier(name, quoted=True), table=exp.to_identifier(table, quoted=True))
 
 
 def named_table(name: str) -> exp.Expr:
-    alias = exp.TableAlias(this=exp.to_identifier(LOGS_ALIAS, quoted=True))
+    alias = exp.TableAlias(this=exp.to_identifier(ROWS_ALIAS, quoted=True))
     return exp.Table(this=exp.to_identifier(name, quoted=True), alias=alias)
 
 
 def derived_table(query: exp.Expr) -> exp.Expr:
-    alias = exp.TableAlias(this=exp.to_identifier(LOGS_ALIAS, quoted=True))
+    alias = exp.TableAlias(this=exp.to_identifier(ROWS_ALIAS, quoted=True))
     return exp.Subquery(this=query, alias=alias)
 
 

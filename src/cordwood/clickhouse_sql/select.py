@@ -14,7 +14,7 @@ from cordwood.clickhouse_sql.functions.aggregates import translate_aggregate
 from cordwood.clickhouse_sql.functions.maps_and_arrays import JSON_EXTRACTOR_BY_TYPE
 from cordwood.clickhouse_sql.scope import (
     ARRAY_ELEMENT_REFERENCE_KIND,
-    LOGS_ALIAS,
+    LOGS_TABLE_NAME,
     ArrayJoinedRows,
     DerivedTableBranch,
     FilteredBranch,
@@ -181,7 +181,7 @@ class QueryTranslator(msgspec.Struct):
         if source.name in names and not names[source.name].is_scalar_expression:
             named = names[source.name]
             return [self._derived_table_branch(copy_tree(named.query_or_expression), named.visible_queries)], qualifiers
-        if source.name != LOGS_ALIAS:
+        if source.name != LOGS_TABLE_NAME:
             raise QueryRefused(
                 f'"{source.name[:60]}" cannot be read here.',
                 hint="There is one table: logs. Write WHERE source = 'edge_logs' for the events of one source.",
