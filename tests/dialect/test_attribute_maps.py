@@ -221,6 +221,56 @@ def test_the_limit_of_object_members_ignores_white_space(tmp_path: Path, engine:
     engine_with_events.close()
 
 
+def _event_with_metadata(number: int, metadata: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
+    common = {"timestamp": NOW.isoformat(), "event_message": "m", "project": "default"}
+    return {"id": f"e{number}", **common, "metadata": metadata, **top}
+
+
+# Metadata and other top-level keys of events in which several fields have the same flattened key, or in which an engine
+# spells a number otherwise than JSON.
+EVENTS_WITH_AMBIGUOUS_KEYS: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
+    ({"cost": 0.00001, "big": 1e21, "f": 1e20 + 0.5, "neg": -1.5e-9, "whole": 10**30, "yes": True, "e": "1e-05"}, {}),
+    ({"cost": "1e-05", "big": [1e21], "f": {"x": 1e-5}, "neg": "inf", "yes": 1e-5, "e": 1e-5}, {"top": 1e-7}),
+    ({"a.b": "dotted", "a": {"b": "nested"}}, {}),
+    ({"a": {"b": "nested"}, "a.b": "dotted"}, {}),
+    ({"a.b": {"c": "x"}, "a.b.c": "y", "a": {"b": None, "b.c": "z"}}, {}),
+    ({"": "empty", "a": {"": "inner", ".": 1}, ".": "dot", "a..": 2, "b.": 3}, {"t": {"": 4}}),
+    ({"t": {"b": "metadata"}, "t.c": 1}, {"t.b": "top", "t": {"c": 2}}),
+    ({"t.b": "metadata"}, {"t": {"b": "top"}}),
+    ({"project": {"x": "hidden"}, "project.x": "read"}, {}),
+)
+
+
+def _without_sign_of_zero(text: str) -> str:
+    """Ignore the sign of zero, which ClickHouse's own functions for JSON keep or drop."""
+    return "0" if text == "-0" else text
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
+def test_a_subscript_returns_the_text_of_the_map(tmp_path: Path, engine: str) -> None:
+    ambiguous = [_event_with_metadata(at, *parts) for at, parts in enumerate(EVENTS_WITH_AMBIGUOUS_KEYS)]
+    events = [*ambiguous, *(_event(number) for number in range(14, 200))]
+    compared = Cordwood(engine, tmp_path / engine, contents(tmp_path), {"my.app": events})
+    maps = {row["id"]: row["log_attributes"] for row in _rows(compared, "SELECT id, log_attributes FROM logs")}
+    assert maps["e2"] == maps["e3"] == {"project": "default", "a.b": "nested"}
+    keys = sorted({key for attributes in maps.values() for key in attributes})
+    literals = ["'" + key.replace("\\", "\\\\").replace("'", "\\'") + "'" for key in keys]
+    different = []
+    for start in range(0, len(keys), 25):
+        columns = [f"log_attributes[{literal}] AS c{at}" for at, literal in enumerate(literals[start : start + 25])]
+        for row in _rows(compared, f"SELECT id, {', '.join(columns)} FROM logs"):
+            attributes = maps[row.pop("id")]
+            different += [
+                (key, text, attributes)
+                for key, text in zip(keys[start : start + 25], row.values(), strict=True)
+                if _without_sign_of_zero(text) != _without_sign_of_zero(attributes.get(key, ""))
+            ]
+    assert not different, {(text, attributes.get(key)) for key, text, attributes in different}
+    for row in _rows(compared, "SELECT id, mapKeys(log_attributes) AS k, mapValues(log_attributes) AS v FROM logs"):
+        assert list(zip(row["k"], row["v"], strict=True)) == list(maps[row["id"]].items())
+    compared.close()
+
+
 def test_times_are_formatted_as_the_engine_formats_them() -> None:
     spans = (
         0,

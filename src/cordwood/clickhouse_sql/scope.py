@@ -56,19 +56,16 @@ class StreamAttributes(msgspec.Struct):
     def attribute_value(self, key: str) -> TypedValue:
         """Return the text of the attribute `key`, which is empty if an event does not have the attribute.
 
-        If a top-level key of the event and a key of `metadata` are equal, the top-level key is read.
+        If a top-level key of the event and a key of `metadata` are equal, the top-level key is read. The key `b` in an
+        object `a` takes precedence over the key `a.b`. In the map of all attributes, the same keys take precedence.
         """
         parts = [self._attribute_text(EXTRAS_COLUMN, steps) for steps in self._possible_paths(EXTRAS_COLUMN, key)]
-        first_key = next(iter(_possible_top_level_keys(key)), key)
         if key == "project" and self.has_top_level_project:
             parts.append(self._column_node("project"))
-        may_be_shadowed = self._may_be_top_level(key)
         for steps in self._possible_paths(METADATA_COLUMN, key):
             text = self._attribute_text(METADATA_COLUMN, steps)
-            if may_be_shadowed and first_key != "project":
-                top = self._path_node(EXTRAS_COLUMN, (steps[0],))
-                text = fill_template("if(@top is null, @text, null)", top=top, text=text)
-            parts.append(text)
+            top = self._top_level_value(steps[0])
+            parts.append(text if top is None else fill_template("if(@top is null, @text, null)", top=top, text=text))
         if key == METADATA_COLUMN:
             parts.append(internal_call("attribute_scalar", self._column_node(METADATA_COLUMN)))
         if not parts:
@@ -108,9 +105,12 @@ class StreamAttributes(msgspec.Struct):
         path = () if column == EXTRAS_COLUMN else (column,)
         return Lineage(origins=frozenset({ValueOrigin(self.stream, path)}))
 
-    def _may_be_top_level(self, key: str) -> bool:
-        top = self._column_lineage(EXTRAS_COLUMN)
-        return any(self._may_have_values(lineage_below(top, (first,))) for first in _possible_top_level_keys(key))
+    def _top_level_value(self, key: str) -> exp.Expr | None:
+        """Return the value of an event's top-level key, which hides this key of `metadata`; None if no event has it."""
+        if key == "project" and self.has_top_level_project:
+            return self._column_node("project")
+        may_have_values = self._may_have_values(lineage_below(self._column_lineage(EXTRAS_COLUMN), (key,)))
+        return self._path_node(EXTRAS_COLUMN, (key,)) if may_have_values else None
 
     def _may_have_values(self, lineage: Lineage) -> bool:
         return self.shape_reader.kinds(lineage) != frozenset()
@@ -165,13 +165,6 @@ class StreamAttributes(msgspec.Struct):
     def _column_node(self, name: str) -> exp.Expr:
         table = exp.to_identifier(self.table_alias, quoted=True)
         return exp.Column(this=exp.to_identifier(name, quoted=True), table=table)
-
-
-def _possible_top_level_keys(key: str) -> Iterator[str]:
-    """Yield the top-level keys under which an event may have the field `key`: for `a.b`, these are `a` and `a.b`."""
-    steps = key.split(".")
-    for length in range(1, min(len(steps), MAX_LISTED_PATH_STEPS) + 1):
-        yield ".".join(steps[:length])
 
 
 # The name of the table of logs in a query.

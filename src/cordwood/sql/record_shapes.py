@@ -57,7 +57,7 @@ class RecordingShapeReader(msgspec.Struct):
 
         For `a.b.c`, these are `a`, `a.b` and `a.b.c`, as far as they exist.
         """
-        keys = tuple(key for key in self._find_keys(lineage) if key and (dotted == key or dotted.startswith(f"{key}.")))
+        keys = tuple(key for key in self._find_keys(lineage) if dotted == key or dotted.startswith(f"{key}."))
         return self._record_lookup("keys_starting_dotted_name", keys, lineage, dotted)
 
     def depth(self, lineage: Lineage) -> int | None:

@@ -517,7 +517,7 @@ _ALLOWED_BUILTIN_FUNCTIONS: Final = """
     JSONExtractArrayRaw JSONExtractBool JSONExtractFloat JSONExtractInt JSONExtractKeys JSONExtractKeysAndValuesRaw
     JSONExtractRaw JSONExtractString JSONExtractUInt JSONHas JSONLength JSONType MD5 PERCENT_RANK SHA1 SHA256 SHA512
     abs accurateCast accurateCastOrNull acos acosh addDays addMicroseconds addMonths addSeconds and array arrayConcat
-    arrayCount arrayDistinct arrayElement arrayElementOrNull arrayEnumerate arrayExists arrayFilter arrayFirstIndex
+    arrayCount arrayDistinct arrayElement arrayElementOrNull arrayEnumerate arrayEnumerateUniq arrayExists arrayFilter arrayFirstIndex
     arrayFlatten arrayFold arrayJoin arrayLastIndex arrayMap arrayReverse arrayReverseSort arraySlice arraySort
     arrayStringConcat arraySum arrayZip asin asinh assumeNotNull atan atanh base32Encode base64Decode base64Encode
     bitAnd bitCount bitNot bitOr bitShiftLeft bitShiftRight bitXor cbrt ceil char coalesce concat cos cosh

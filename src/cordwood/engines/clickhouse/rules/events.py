@@ -196,19 +196,26 @@ def _attribute_text(value: exp.Expr, object_sql: str) -> exp.Expr:
     return fill_template(f"multiIf(startsWith(@a, '['), @a, startsWith(@a, '{{'), {object_sql}, {text})", value)
 
 
+# The pairs of a key and a value in a JSON object, sorted by key, as DuckDB sorts them.
+_SORTED_MEMBERS_SQL: Final = "arraySort(JSONExtractKeysAndValuesRaw(%s))"
+
+
 def _flatten_level_sql(entries: str) -> str:
     """Return SQL that flattens the list `entries` of (key, value) pairs by one level.
 
     A pair whose value is an object is replaced by one pair for each member of the object, with a key such as `a.b`.
     Empty objects, and objects whose key is too long, stay unchanged.
     """
-    children = "arrayMap(c -> tuple(concat(e.1, '.', c.1), c.2), JSONExtractKeysAndValuesRaw(e.2))"
+    children = f"arrayMap(c -> tuple(concat(e.1, '.', c.1), c.2), {_SORTED_MEMBERS_SQL % 'e.2'})"
     is_expanded = f"startsWith(e.2, '{{') AND e.2 != '{{}}' AND length(e.1) <= {MAX_FLATTENED_KEY_BYTES}"
     return f"arrayFlatten(arrayMap(e -> if({is_expanded}, {children}, [e]), {entries}))"
 
 
 # The RE2 pattern for the closing quote of a key and the colon after it, escaped for a ClickHouse literal.
 _JSON_KEY_END_PATTERN: Final = '"[ \\\\t\\\\n\\\\r]*:'
+# The first entry of each key in the list `_f`. If an event has both the key `a.b` and the key `b` in the object `a`,
+# two entries have the key `a.b`. As keys are sorted, the entry of the object `a` is the first.
+_FIRST_OF_EACH_KEY_SQL: Final = "arrayFilter((e, n) -> n = 1, _f, arrayEnumerateUniq(arrayMap(o -> o.1, _f)))"
 _FLATTEN_LEVELS_SQL: Final = "arrayFold((acc, _i) -> {level}, range({levels}), {entries})"
 
 
@@ -218,10 +225,10 @@ def _collect_from_attributes(node: exp.Expr, attribute_sql: str) -> exp.Expr:
     In `attribute_sql`, `e.1` is the attribute's key, and `e.2` is its value.
     """
     metadata, extras, project, levels = node.expressions
-    extra_entries = "arrayFilter(e -> e.2 != 'null', JSONExtractKeysAndValuesRaw(_x))"
+    extra_entries = f"arrayFilter(e -> e.2 != 'null', {_SORTED_MEMBERS_SQL % '_x'})"
     top_level = f"arrayConcat({extra_entries}, if(_p = '', [], [tuple('project', _p)]))"
     scalar_metadata = "if(startsWith(_m, '{') OR _m = 'null', [], [tuple('metadata', _m)])"
-    children = "JSONExtractKeysAndValuesRaw(_m)"
+    children = _SORTED_MEMBERS_SQL % "_m"
     metadata_entries = (
         f"arrayFilter(e -> NOT has(arrayMap(o -> o.1, _top), e.1), arrayConcat({children}, {scalar_metadata}))"
     )
@@ -233,7 +240,8 @@ def _collect_from_attributes(node: exp.Expr, attribute_sql: str) -> exp.Expr:
         f"length(_m) + length(_x) <= {MAX_FLATTENED_JSON_CHARACTERS} AND {members} <= {MAX_FLATTENED_JSON_MEMBERS}"
     )
     flattened = f"if({is_small}, {expand_nested_objects('_b', constant_int(levels) or 0, _flatten_level_sql, _FLATTEN_LEVELS_SQL)}, _b)"
-    attributes = f"arrayMap(e -> {attribute_sql}, arrayFilter(e -> e.2 != 'null', {flattened}))"
+    unique = f"arrayMap(_f -> {_FIRST_OF_EACH_KEY_SQL}, [arrayFilter(e -> e.2 != 'null', {flattened})])[1]"
+    attributes = f"arrayMap(e -> {attribute_sql}, {unique})"
     result = f"arrayMap(_b -> {attributes}, [{entries}])[1]"
     quoted = "if({2} IS NULL, '', toJSONString(assumeNotNull({2})))"
     documents = f"[ifNull({{0}}, '{{}}')], [ifNull({{1}}, '{{}}')], [{quoted}]"

@@ -328,7 +328,11 @@ def _remove_null_members(members: Mapping[str, Any]) -> Mapping[str, Any]:
 def _merge_attributes(
     metadata: Mapping[str, Any], top: Mapping[str, Any], project: str | None, add: _AddAttributes
 ) -> dict[str, str]:
-    """Merge an event's attributes; keys at its top level take precedence over keys of its metadata."""
+    """Merge an event's attributes; keys at its top level take precedence over keys of its metadata.
+
+    If two attributes have the same key, the first is kept. DuckDB sorts the keys of objects, so the key `b` in the
+    object `a` takes precedence over the key `a.b`.
+    """
     attributes: dict[str, str] = {}
     if top:
         add(top, attributes)
@@ -350,7 +354,7 @@ def _add_decoded_members(
         name = flattened.get(key) or keys.flatten_key(key)
         kind = type(value)
         if kind is str:
-            attributes[name] = value
+            attributes.setdefault(name, value)
         elif kind is dict:
             below = keys.child_cache(key) if value and levels else None
             if below is not None:
@@ -358,9 +362,9 @@ def _add_decoded_members(
             elif value:
                 raise _RawJsonNeededError
             else:
-                attributes[name] = "{}"
+                attributes.setdefault(name, "{}")
         elif value is not None:
-            attributes[name] = _BOOLEAN_TEXTS[value] if kind is bool else str(value)
+            attributes.setdefault(name, _BOOLEAN_TEXTS[value] if kind is bool else str(value))
 
 
 def _add_raw_members(
@@ -372,6 +376,6 @@ def _add_raw_members(
         if below is not None:
             _add_raw_members(below, levels - 1, _decode_raw_object(raw), attributes)
         elif raw.startswith(b'"'):
-            attributes[keys.prefix + key] = _decode_json_string(raw)
+            attributes.setdefault(keys.prefix + key, _decode_json_string(raw))
         elif raw != b"null":
-            attributes[keys.prefix + key] = raw.decode()
+            attributes.setdefault(keys.prefix + key, raw.decode())

@@ -130,15 +130,31 @@ def _is_tested_for_null(node: exp.Expr) -> bool:
 _COMPOSITE_VALUE_KINDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 _TYPE_PREFIX_OF_PART_SQL: Final = "left(variant_typeof(@a), 5)"
 _AS_JSON_TEXT_SQL: Final = "(@a::JSON)::VARCHAR"
+# A cast of a DOUBLE to text spells these numbers otherwise than JSON does: 1e-05 instead of 0.00001, and inf.
+_IS_SPELLED_UNLIKE_JSON_SQL: Final = (
+    "(contains({0}, 'e-') OR contains({0}, 'e+') OR {0} IN ('inf', '-inf', 'nan', '-nan'))"
+)
+_NUMBER_TEXT_AS_JSON_SQL: Final = "(CAST(CAST({0} AS DOUBLE) AS VARIANT)::JSON)::VARCHAR"
 
 
 def _translate_attribute(node: exp.Expr) -> exp.Expr:
-    """Translate an attribute to text: an array becomes JSON, an empty object becomes `{}`, any other object NULL."""
+    """Translate an attribute to text: an array becomes JSON, an empty object becomes `{}`, any other object NULL.
+
+    Numbers are spelled as in JSON, which is also their spelling in the map of all attributes.
+    """
     value = node.expressions[0]
     kinds = value.meta_get(PATH_KINDS_METADATA_KEY)
-    if kinds is not None and not kinds & _COMPOSITE_VALUE_KINDS:
-        return variant_as_text(value)
-    return _attribute_text(value, "CASE WHEN " + _AS_JSON_TEXT_SQL + " = '{}' THEN '{}' END")
+    if kinds is None or kinds & _COMPOSITE_VALUE_KINDS:
+        return _attribute_text(value, "CASE WHEN " + _AS_JSON_TEXT_SQL + " = '{}' THEN '{}' END")
+    text = variant_as_text(value)
+    if ValueKind.NUMBER not in kinds:
+        return text
+    if ValueKind.TEXT not in kinds:
+        sql = f"CASE WHEN {_IS_SPELLED_UNLIKE_JSON_SQL} THEN {_NUMBER_TEXT_AS_JSON_SQL} ELSE {{0}} END"
+        return fragment_node(sql, text)
+    is_double = "variant_typeof({1}) = 'DOUBLE'"
+    sql = f"CASE WHEN {_IS_SPELLED_UNLIKE_JSON_SQL} AND {is_double} THEN ({{1}}::JSON)::VARCHAR ELSE {{0}} END"
+    return fragment_node(sql, text, copy_tree(value))
 
 
 def _translate_scalar_attribute(node: exp.Expr) -> exp.Expr:
@@ -147,7 +163,8 @@ def _translate_scalar_attribute(node: exp.Expr) -> exp.Expr:
 
 def _attribute_text(value: exp.Expr, object_sql: str) -> exp.Expr:
     return fill_template(
-        f"CASE {_TYPE_PREFIX_OF_PART_SQL} WHEN 'ARRAY' THEN {_AS_JSON_TEXT_SQL} WHEN 'OBJEC' THEN {object_sql} ELSE @a::VARCHAR END",
+        f"CASE {_TYPE_PREFIX_OF_PART_SQL} WHEN 'ARRAY' THEN {_AS_JSON_TEXT_SQL} WHEN 'OBJEC' THEN {object_sql}"
+        f" WHEN 'DOUBL' THEN {_AS_JSON_TEXT_SQL} ELSE @a::VARCHAR END",
         value,
     )
 
@@ -179,6 +196,13 @@ def _flatten_level_sql(entries: str) -> str:
     return f"flatten(list_transform({entries}, lambda e: {inner}))"
 
 
+_KEYS_SQL: Final = "list_transform(_f, lambda o: o.k)"
+# The first entry of each key in the list `_f`. If an event has both the key `a.b` and the key `b` in the object `a`,
+# two entries have the key `a.b`. DuckDB sorts the keys of objects, so the entry of the object `a` is the first.
+_FIRST_OF_EACH_KEY_SQL: Final = (
+    f"CASE WHEN len(list_distinct({_KEYS_SQL})) = len(_f) THEN _f ELSE"
+    f" list_transform([{_KEYS_SQL}], lambda _k: list_filter(_f, lambda e, i: list_position(_k, e.k) = i))[1] END"
+)
 _FLATTEN_LEVELS_SQL: Final = "list_reduce(range({levels}), lambda acc, _i: {level}, {entries})"
 
 
@@ -203,7 +227,10 @@ def _map_event_attributes_to_list(node: exp.Expr, attribute_sql: str) -> exp.Exp
     members = f"{_count_members_sql('_j.m')} + coalesce({_count_members_sql('_j.x')}, 0)"
     is_small = f"{size} <= {MAX_FLATTENED_JSON_CHARACTERS} AND {members} <= {MAX_FLATTENED_JSON_MEMBERS}"
     flattened = f"CASE WHEN {is_small} THEN {expand_nested_objects('_b', constant_int(levels) or 0, _flatten_level_sql, _FLATTEN_LEVELS_SQL)} ELSE _b END"
-    attributes = f"list_transform(list_filter({flattened}, lambda e: e.v <> 'null'), lambda e: {attribute_sql})"
+    unique = (
+        f"list_transform([list_filter({flattened}, lambda e: e.v <> 'null')], lambda _f: {_FIRST_OF_EACH_KEY_SQL})[1]"
+    )
+    attributes = f"list_transform({unique}, lambda e: {attribute_sql})"
     result = f"list_transform([{entries}], lambda _b: {attributes})[1]"
     documents = "[struct_pack(m := coalesce({0}::JSON, '{}'::JSON), x := {1}::JSON, p := {2})]"
     return fragment_node(f"list_transform({documents}, lambda _j: {result})[1]", metadata, extras, project)
