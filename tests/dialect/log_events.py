@@ -245,6 +245,11 @@ class PlainClickHouse:
             for row in document["data"]
         ]
 
+    def column_names(self, sql: str) -> list[str]:
+        answer = self._connection.query(_query_parameters(self._database, sql), "JSONCompactEachRowWithNames")
+        names: list[str] = json.loads(answer.bytes().splitlines()[0])
+        return names
+
     def _query(self, sql: str) -> None:
         self._connection.query(sql)
 

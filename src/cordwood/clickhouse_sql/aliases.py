@@ -6,6 +6,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import call_of
+from cordwood.clickhouse_sql.column_names import column_name
 from cordwood.clickhouse_sql.scope import ROWS_ALIAS
 from cordwood.errors import QueryRefused, QueryUnsupported
 from cordwood.sql.budget import charge_nodes, copy_tree
@@ -45,7 +46,7 @@ def expand_aliases(select: exp.Expr, text: str, values: Mapping[str, exp.Expr] =
 
     `values` are the expressions that WITH defines, by name. An alias of the SELECT hides a value with the same name.
     """
-    names = [_column_name_of(item) for item in select.expressions]
+    names = [column_name(item, text) for item in select.expressions]
     _refuse_reserved_column_name(select, names, text)
     expander = _AliasExpander({**values, **_collect_aliases(select, text)}, text)
     items = tuple(
@@ -92,15 +93,6 @@ def _refuse_reserved_column_name(select: exp.Expr, names: Sequence[str], text: s
             raise QueryRefused(
                 f'A column cannot be called "{ROWS_ALIAS}".', hint="Give it another alias.", span=span_of(item, text)
             )
-
-
-def _column_name_of(item: exp.Expr) -> str:
-    """Return the name of a SELECT's result column: its alias, the name of the column, or the text of the expression."""
-    if isinstance(item, exp.Alias):
-        return str(item.alias)
-    if isinstance(item, exp.Column):
-        return str(item.name)
-    return item.sql("clickhouse")[:200]
 
 
 def _collect_aliases(select: exp.Expr, text: str) -> dict[str, exp.Expr]:

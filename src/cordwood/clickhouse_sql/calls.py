@@ -15,6 +15,9 @@ from cordwood.clickhouse_sql.values import TypedValue
 from cordwood.errors import QueryRefused, Span
 from cordwood.model.definitions import Parameter
 
+# The key under which sqlglot's parser stores the name of a function as the author wrote it.
+WRITTEN_NAME_METADATA_KEY: Final = "clickhouse_name"
+
 
 class FunctionCall(msgspec.Struct, frozen=True):
     """A call of a function; `name` is in lower case.
@@ -34,6 +37,12 @@ class FunctionCall(msgspec.Struct, frozen=True):
     def display_name(self) -> str:
         """The name in ClickHouse's spelling."""
         return PERMITTED_FUNCTIONS.get(self.name, self.name)
+
+    @property
+    def written_name(self) -> str:
+        """The name as the author wrote it; if the syntax has no name, the name in ClickHouse's spelling."""
+        name = self.node.this if isinstance(self.node.this, str) else self.node.meta_get(WRITTEN_NAME_METADATA_KEY)
+        return str(name or self.display_name)
 
     @property
     def is_aggregate(self) -> bool:

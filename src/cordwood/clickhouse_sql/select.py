@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from cordwood.clickhouse_sql.aliases import ExpandedSelect, canonical_text, expand_aliases, has_aggregate
 from cordwood.clickhouse_sql.calls import FunctionCall
+from cordwood.clickhouse_sql.column_names import column_name
 from cordwood.clickhouse_sql.comparisons import as_number
 from cordwood.clickhouse_sql.functions import TRANSLATOR_BY_FUNCTION
 from cordwood.clickhouse_sql.functions.aggregates import translate_aggregate
@@ -500,7 +501,9 @@ class _SelectTranslator(msgspec.Struct):
     def _group_key(self, union: UnionRows, item: RowValueReference) -> exp.Expr:
         value = union.resolve_reference(item)
         if value is None or value.type.name in ("Map", "Interval"):
-            raise QueryUnsupported(f"Rows cannot be grouped by {item.name[:60]}.")
+            key, text = self.expression_by_name[item.name], self.query_translator.query_text
+            name = column_name(key, text)[:60]
+            raise QueryUnsupported(f"Rows cannot be grouped by {name}.", span=span_of(key, text))
         return value.node
 
     def _order_by_clause(self, expanded: ExpandedSelect, translator: ExpressionTranslator) -> exp.Expr | None:
