@@ -1,12 +1,13 @@
 """ClickHouse's resolution of aliases: an alias is visible in its whole SELECT, and hides a column of that name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import call_of
 from cordwood.clickhouse_sql.column_names import column_name
+from cordwood.clickhouse_sql.hidden_columns import mark_hidden_column
 from cordwood.clickhouse_sql.scope import ROWS_ALIAS
 from cordwood.errors import QueryRefused, QueryUnsupported
 from cordwood.sql.budget import charge_nodes, copy_tree
@@ -41,14 +42,17 @@ class ExpandedSelect(msgspec.Struct, frozen=True):
     is_grouped: bool
 
 
-def expand_aliases(select: exp.Expr, text: str, values: Mapping[str, exp.Expr] = {}) -> ExpandedSelect:
+def expand_aliases(
+    select: exp.Expr, text: str, values: Mapping[str, exp.Expr], qualified_column: Callable[[str], str | None]
+) -> ExpandedSelect:
     """Replace all aliases in a SELECT by their expressions. The SELECT is mutated.
 
     `values` are the expressions that WITH defines, by name. An alias of the SELECT hides a value with the same name.
+    `qualified_column` returns the name, with its table, of the column that an alias hides; None if it hides none.
     """
     names = [column_name(item, text) for item in select.expressions]
     _refuse_reserved_column_name(select, names, text)
-    expander = _AliasExpander({**values, **_collect_aliases(select, text)}, text)
+    expander = _AliasExpander({**values, **_collect_aliases(select, text)}, text, qualified_column)
     items = tuple(
         NamedColumn(name, expander.expand(_strip_alias(item), item.alias or None))
         for name, item in zip(names, select.expressions, strict=True)
@@ -115,6 +119,7 @@ def _collect_aliases(select: exp.Expr, text: str) -> dict[str, exp.Expr]:
 class _AliasExpander(msgspec.Struct):
     expression_by_alias: Mapping[str, exp.Expr]
     query_text: str
+    qualified_column: Callable[[str], str | None]
     expanded_aliases: dict[str, exp.Expr] = {}
 
     def expand(self, node: exp.Expr, alias: str | None = None) -> exp.Expr:
@@ -145,18 +150,22 @@ class _AliasExpander(msgspec.Struct):
         if name not in self.expression_by_alias or name == (enclosing_aliases[-1] if enclosing_aliases else None):
             _set_rows_alias(column)
             return column
+        hidden_column = self.qualified_column(name)
         if name in enclosing_aliases:
             raise QueryRefused(
                 f'The alias "{name}" is defined by itself.',
-                hint=f"Write logs.{name} where the column is meant.",
+                hint=None if hidden_column is None else f"Write {hidden_column[:60]} where the column is meant.",
                 span=span_of(column, self.query_text),
             )
         if name not in self.expanded_aliases:
             expanded = self._expand_descendants(copy_tree(self.expression_by_alias[name]), (*enclosing_aliases, name))
-            if enclosing_aliases:
-                return _parenthesize_if_operation(expanded)
-            self.expanded_aliases[name] = expanded
-        return _parenthesize_if_operation(copy_tree(self.expanded_aliases[name]))
+            if not enclosing_aliases:
+                self.expanded_aliases[name] = copy_tree(expanded)
+        else:
+            expanded = copy_tree(self.expanded_aliases[name])
+        if hidden_column is not None:
+            mark_hidden_column(expanded, name, hidden_column)
+        return _parenthesize_if_operation(expanded)
 
 
 def _set_rows_alias(column: exp.Expr) -> None:

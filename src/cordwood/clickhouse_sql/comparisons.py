@@ -7,7 +7,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import ArgumentTranslator
-from cordwood.clickhouse_sql.datetimes import to_datetime
+from cordwood.clickhouse_sql.datetimes import can_be_datetime, time_conversion_hint, to_datetime
 from cordwood.clickhouse_sql.values import (
     CONDITION_TYPE_NAMES,
     FLAG,
@@ -20,6 +20,7 @@ from cordwood.clickhouse_sql.values import (
     literal_node,
     parenthesize_if_operation,
 )
+from cordwood.errors import QueryRefused
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.diagnostics import start_offset
 
@@ -93,13 +94,23 @@ def unify_types(
     """Return both operands converted to a common type; refuse operands that have no common type."""
     names = {left.type.name, right.type.name}
     if names & set(TIME_TYPE_NAMES):
-        return to_datetime(translator, node, left), to_datetime(translator, node, right)
+        other = next((operand for operand in (left, right) if not can_be_datetime(operand)), None)
+        if other is None:
+            return to_datetime(translator, node, left), to_datetime(translator, node, right)
+        raise _incomparable_types_error(translator, node, left, right, time_conversion_hint(other))
     if names <= set(NUMBER_TYPE_NAMES):
         return as_number(left), as_number(right)
     if names == {"String"}:
         return left, right
     hint = "Convert the text, as in toInt64OrZero(…)." if "String" in names else None
-    raise translator.refused_error(node, f"A {left.type} and a {right.type} cannot be compared.", hint)
+    raise _incomparable_types_error(translator, node, left, right, hint)
+
+
+def _incomparable_types_error(
+    translator: ArgumentTranslator, node: exp.Expr, left: TypedValue, right: TypedValue, hint: str | None
+) -> QueryRefused:
+    message = f"{left.type.with_capital_article} and {right.type.with_article} cannot be compared."
+    return translator.refused_error(node, message, hint)
 
 
 def null_test(value: TypedValue) -> TypedValue:
@@ -248,7 +259,7 @@ def translate_like(translator: ArgumentTranslator, node: exp.Expr, *, may_be_nul
         return TypedValue(exp.Null(), FLAG.as_nullable())
     if value.type.name != "String":
         raise translator.refused_error(
-            node, f"LIKE needs a text, but this is a {value.type}.", "Convert it with toString(…)."
+            node, f"LIKE needs a text, but this is {value.type.with_article}.", "Convert it with toString(…)."
         )
     constant = pattern.constant_value if isinstance(pattern.constant_value, str) else None
     if may_be_null and value.default_for_null == "" and constant is not None and constant.strip("%") != "":

@@ -12,7 +12,14 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.parse import parse_clickhouse_sql, require_permitted_syntax
-from cordwood.clickhouse_sql.scope import LOGS_TABLE_NAME, ROWS_ALIAS, RowSource, StreamAttributes, SubQueryBranch
+from cordwood.clickhouse_sql.scope import (
+    LOG_ATTRIBUTES_COLUMN,
+    LOGS_TABLE_NAME,
+    ROWS_ALIAS,
+    RowSource,
+    StreamAttributes,
+    SubQueryBranch,
+)
 from cordwood.clickhouse_sql.select import QueryTranslator
 from cordwood.errors import BadQueryValue, CompilationTimeout, PlanTooLarge
 from cordwood.model.datatype import Kind
@@ -86,7 +93,6 @@ _KIND_BY_COLUMN: Final = {
     "event_message": Kind.STRING,
     "severity_text": Kind.STRING,
 }
-_ATTRIBUTES_COLUMN: Final = "log_attributes"
 _NON_ATTRIBUTE_PATHS: Final = frozenset({("id",), ("timestamp",), ("event_message",), ("metadata",)})
 
 
@@ -95,7 +101,7 @@ def describe_logs_table(program: EndpointProgram, shapes: Mapping[str, EventShap
     columns = [SubQueryColumn(name, kind, {}) for name, kind in _KIND_BY_COLUMN.items()]
     return SubQuerySchema(
         LOGS_TABLE_NAME,
-        (*columns, SubQueryColumn(_ATTRIBUTES_COLUMN, Kind.JSON, _kinds_by_attribute_key(program, shapes))),
+        (*columns, SubQueryColumn(LOG_ATTRIBUTES_COLUMN, Kind.JSON, _kinds_by_attribute_key(program, shapes))),
     )
 
 

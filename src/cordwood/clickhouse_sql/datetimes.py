@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.calls import ArgumentTranslator
+from cordwood.clickhouse_sql.calls import ArgumentTranslator, call_of
 from cordwood.clickhouse_sql.values import (
     DATE,
     DATETIME64,
@@ -101,9 +101,29 @@ def to_datetime(translator: ArgumentTranslator, node: exp.Expr, value: TypedValu
                 "Write '2026-06-22 09:30:00' or parseDateTime64BestEffort(…).",
             )
         return TypedValue(datetime_literal(translator, node, moment), type_)
-    raise translator.refused_error(
-        node, f"A {value.type} and a time cannot be compared.", "Convert it with parseDateTime64BestEffort(…)."
+    call = call_of(node)
+    message = (
+        f"A time is wanted here, and this is {value.type.with_article}."
+        if call is None
+        else f"{call.written_name[:60]} needs a time, not {value.type.with_article}."
     )
+    raise translator.refused_error(node, message, time_conversion_hint(value))
+
+
+def can_be_datetime(value: TypedValue) -> bool:
+    """Return whether the value can be converted to a DateTime without a function that the author calls."""
+    return value.type.name in (*TIME_TYPE_NAMES, "Nothing") or isinstance(value.constant_value, str)
+
+
+def time_conversion_hint(value: TypedValue) -> str | None:
+    """Return a hint how to convert the value to a time; None if there is no function for its type."""
+    return _TIME_CONVERSION_HINT_BY_TYPE.get(value.type.name)
+
+
+_TIME_CONVERSION_HINT_BY_TYPE: Final = {
+    "String": "Convert it with parseDateTime64BestEffort(…).",
+    "Int64": "Convert seconds since 1970 with fromUnixTimestamp(…).",
+}
 
 
 def parse_unit(translator: ArgumentTranslator, node: exp.Expr, text: str) -> str:
@@ -172,7 +192,9 @@ def add_number_to_time(
     number = translator.require_number(node, right)
     if left.type.name not in TIME_TYPE_NAMES or number.type.name != "Int64":
         hint = "Write timestamp - INTERVAL 1 HOUR, or dateDiff('second', a, b)."
-        raise translator.refused_error(node, f"A {left.type} and a {right.type} cannot be added up.", hint)
+        raise translator.refused_error(
+            node, f"{left.type.with_capital_article} and {right.type.with_article} cannot be added up.", hint
+        )
     unit = "day" if left.type.name == "Date" else "second"
     interval = TypedValue(number.node, INTERVAL, constant_value=number.constant_value, interval_unit=unit)
     return add_interval(translator, node, left, interval, is_minus=is_minus)

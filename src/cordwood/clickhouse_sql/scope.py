@@ -24,6 +24,8 @@ from cordwood.sql.scope import Lineage, ValueOrigin
 
 METADATA_COLUMN: Final = "metadata"
 EXTRAS_COLUMN: Final = "extras"
+# The column of the table of logs with the map of all attributes.
+LOG_ATTRIBUTES_COLUMN: Final = "log_attributes"
 
 # The maximum number of paths in events that are read for one key of `log_attributes`. A key with dots, such as `a.b`,
 # may refer to several paths: the key `b` in the object `a`, and the key `a.b` itself.

@@ -15,6 +15,7 @@ from cordwood.clickhouse_sql.functions.aggregates import translate_aggregate
 from cordwood.clickhouse_sql.functions.maps_and_arrays import JSON_EXTRACTOR_BY_TYPE
 from cordwood.clickhouse_sql.scope import (
     ARRAY_ELEMENT_REFERENCE_KIND,
+    LOG_ATTRIBUTES_COLUMN,
     LOGS_TABLE_NAME,
     ArrayJoinedRows,
     DerivedTableBranch,
@@ -24,6 +25,7 @@ from cordwood.clickhouse_sql.scope import (
     RowValueReference,
     UnionRows,
     column_node,
+    column_reference,
 )
 from cordwood.clickhouse_sql.translate import ExpressionTranslator, FilterCondition, convert_to_type, map_as_json
 from cordwood.clickhouse_sql.values import (
@@ -168,17 +170,17 @@ class QueryTranslator(msgspec.Struct):
 
     def branches_of_from_clause(
         self, select: exp.Expr, names: _NamedQueries
-    ) -> tuple[Sequence[RowSource], frozenset[str]]:
+    ) -> tuple[Sequence[RowSource], tuple[str, ...]]:
         """Return the branches that the SELECT's FROM reads, and the table names that may stand before its columns."""
         from_ = select.args.get("from_")
         if from_ is None:
-            return [DerivedTableBranch(_one_row_query(), {})], frozenset()
+            return [DerivedTableBranch(_one_row_query(), {})], ()
         source = from_.this
         if isinstance(source, exp.Subquery):
-            return [self._derived_table_branch(source.this, names)], frozenset({source.alias})
+            return [self._derived_table_branch(source.this, names)], (source.alias,) if source.alias else ()
         if not isinstance(source, exp.Table) or not isinstance(source.this, exp.Identifier):
             raise self._refused_error(source, "Table functions are refused.", "Read FROM logs.")
-        qualifiers = frozenset({source.name, source.alias or source.name})
+        qualifiers = (source.alias or source.name, source.name)
         if source.name in names and not names[source.name].is_scalar_expression:
             named = names[source.name]
             return [self._derived_table_branch(copy_tree(named.query_or_expression), named.visible_queries)], qualifiers
@@ -342,7 +344,8 @@ class _SelectTranslator(msgspec.Struct):
             for name, named_query in self.visible_queries.items()
             if named_query.is_scalar_expression
         }
-        expanded = expand_aliases(select, self.query_translator.query_text, values)
+        qualified_column = _qualified_column_finder(branches, tables)
+        expanded = expand_aliases(select, self.query_translator.query_text, values, qualified_column)
         filtered_branches, array_conditions = self._prune_branches(branches, expanded)
         arrays = self._collect_array_join_arrays(expanded)
         if arrays:
@@ -355,7 +358,7 @@ class _SelectTranslator(msgspec.Struct):
             return self._translate_aggregated(expanded, filtered_branches)
         return self._translate_unaggregated(expanded, filtered_branches)
 
-    def _check_qualifiers(self, select: exp.Expr, tables: frozenset[str]) -> None:
+    def _check_qualifiers(self, select: exp.Expr, tables: Sequence[str]) -> None:
         for node in select.walk(prune=lambda node: isinstance(node, exp.Query) and node is not select):
             if isinstance(node, exp.Column) and node.table and node.table not in tables:
                 hint = "Write log_attributes['a.b'] for a field of the event."
@@ -513,7 +516,7 @@ class _SelectTranslator(msgspec.Struct):
             if value.is_constant:
                 continue
             if value.type.name in ("Map", "Interval"):
-                raise translator.refused_error(ordering.node, f"Rows cannot be ordered by a {value.type}.")
+                raise translator.refused_error(ordering.node, f"Rows cannot be ordered by {value.type.with_article}.")
             nulls_first = ordering.nulls_first if value.type.is_nullable else not ordering.is_descending
             node = value.node
             if value.type.name == "Float64":
@@ -586,6 +589,23 @@ _INTERNAL_AGGREGATE_NAMES: Final = frozenset(map(internal_function_name, ("quant
 
 def _is_aggregate_node(node: exp.Expr) -> bool:
     return isinstance(node, exp.AggFunc) or (isinstance(node, exp.Anonymous) and node.this in _INTERNAL_AGGREGATE_NAMES)
+
+
+def _qualified_column_finder(branches: Sequence[RowSource], tables: Sequence[str]) -> Callable[[str], str | None]:
+    """Return a function that returns a column's name with its table; None if there is no such column or no table name.
+
+    Aliases do not hide columns with the name of the table before them.
+    """
+
+    def qualified_column(name: str) -> str | None:
+        is_column = any(
+            branch.resolve_reference(column_reference(name)) is not None
+            or (branch.has_attributes and name == LOG_ATTRIBUTES_COLUMN)
+            for branch in branches[:1]
+        )
+        return f"{tables[0]}.{name}" if is_column and tables else None
+
+    return qualified_column
 
 
 def _to_json_answer_node(value: TypedValue) -> exp.Expr:

@@ -22,7 +22,15 @@ from cordwood.clickhouse_sql.comparisons import (
     translate_like,
 )
 from cordwood.clickhouse_sql.datetimes import add_interval, add_number_to_time, interval_of, subtract_times, to_datetime
-from cordwood.clickhouse_sql.scope import AttributeForm, RowScope, all_attributes, attribute_reference, column_reference
+from cordwood.clickhouse_sql.hidden_columns import add_hidden_column_hint
+from cordwood.clickhouse_sql.scope import (
+    LOG_ATTRIBUTES_COLUMN,
+    AttributeForm,
+    RowScope,
+    all_attributes,
+    attribute_reference,
+    column_reference,
+)
 from cordwood.clickhouse_sql.values import (
     BOOL,
     CONDITION_TYPE_NAMES,
@@ -132,7 +140,9 @@ class ExpressionTranslator(msgspec.Struct):
         if value.type.name == "Nothing":
             return TypedValue(exp.Null(), FLAG.as_nullable())
         if value.type.name not in NUMBER_TYPE_NAMES:
-            raise self.refused_error(node, f"A {value.type} is not a condition.", "Compare it, as in method = 'GET'.")
+            raise self.refused_error(
+                node, f"{value.type.with_capital_article} is not a condition.", "Compare it, as in method = 'GET'."
+            )
         is_nonzero = exp.NEQ(this=parenthesize_if_operation(value.node), expression=exp.Literal.number(0))
         constant = (
             bool(value.constant_value) if isinstance(value.constant_value, (int, float)) else value.constant_value
@@ -187,7 +197,7 @@ class ExpressionTranslator(msgspec.Struct):
         return span_of(node, self.query_text)
 
     def refused_error(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
-        return QueryRefused(message, hint=hint, span=self.span(node))
+        return QueryRefused(message, hint=add_hidden_column_hint(node, hint), span=self.span(node))
 
     def string_value(self, node: exp.Expr) -> TypedValue:
         """Return the value of an argument that must be a text."""
@@ -196,7 +206,7 @@ class ExpressionTranslator(msgspec.Struct):
             return TypedValue(exp.Null(), STRING.as_nullable())
         if value.type.name != "String":
             raise self.refused_error(
-                node, f"A text is wanted here, and this is a {value.type}.", "Convert it with toString(…)."
+                node, f"A text is wanted here, and this is {value.type.with_article}.", "Convert it with toString(…)."
             )
         return value
 
@@ -210,13 +220,13 @@ class ExpressionTranslator(msgspec.Struct):
             return TypedValue(exp.Null(), INT.as_nullable())
         if value.type.name not in NUMBER_TYPE_NAMES:
             hint = "Convert it with toInt64OrZero(…) or toFloat64OrZero(…)."
-            raise self.refused_error(node, f"A number is wanted here, and this is a {value.type}.", hint)
+            raise self.refused_error(node, f"A number is wanted here, and this is {value.type.with_article}.", hint)
         return as_number(value)
 
     def array_value(self, node: exp.Expr) -> TypedValue:
         value = self.value_with_default_for_null(node)
         if value.type.name != "Array":
-            raise self.refused_error(node, f"An array is wanted here, and this is a {value.type}.")
+            raise self.refused_error(node, f"An array is wanted here, and this is {value.type.with_article}.")
         return value
 
     def constant_text(self, node: exp.Expr, subject: str) -> str:
@@ -269,7 +279,7 @@ def _parenthesize_if_connector(node: exp.Expr) -> exp.Expr:
 def _translate_column(translator: ArgumentTranslator, node: exp.Expr) -> TypedValue:
     name = node.name
     value = translator.row_scope.resolve_reference(column_reference(name))
-    if value is None and name == "log_attributes" and translator.row_scope.has_attributes:
+    if value is None and name == LOG_ATTRIBUTES_COLUMN and translator.row_scope.has_attributes:
         # The map of all attributes is not built here, because single keys are read without it. It is built only if the
         # answer contains the map itself.
         return TypedValue(exp.Null(), MAP)
@@ -452,7 +462,9 @@ def unify_values(
         wider = common_type(type_, value.type)
         if wider is None:
             hint = "Convert one of them, as in toString(…)."
-            raise translator.refused_error(node, f"A {type_} and a {value.type} have no type together.", hint)
+            raise translator.refused_error(
+                node, f"{type_.with_capital_article} and {value.type.with_article} have no type together.", hint
+            )
         type_ = wider
     if all(value.type.name == "Nothing" for value in values):
         return [exp.Null() for _ in values], NOTHING
@@ -611,7 +623,7 @@ def array_element(
     If the index is out of range, the value is the default of the element's type.
     """
     if value.type.name != "Array" or value.type.element_type is None:
-        raise translator.refused_error(node, f"A {value.type} has no elements.")
+        raise translator.refused_error(node, f"{value.type.with_capital_article} has no elements.")
     index = translator.number_value(index_node)
     element_type = value.type.element_type
     array, position = value.node_with_default_for_null(), index.node

@@ -22,6 +22,17 @@ class ClickHouseType(msgspec.Struct, frozen=True):
         inner = f"Array({self.element_type})" if self.name == "Array" else self.name
         return f"Nullable({inner})" if self.is_nullable and self.name not in ("Array", "Map", "Nothing") else inner
 
+    @property
+    def with_article(self) -> str:
+        """The type with its article, as in "an Int64"."""
+        name = str(self)
+        return f"an {name}" if name.startswith(("A", "I")) else f"a {name}"
+
+    @property
+    def with_capital_article(self) -> str:
+        """The type with its article for the beginning of a sentence, as in "An Int64"."""
+        return f"A{self.with_article[1:]}"
+
     def as_nullable(self) -> "ClickHouseType":
         return msgspec.structs.replace(self, is_nullable=True)
 
