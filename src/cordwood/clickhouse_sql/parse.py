@@ -14,6 +14,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.clickhouse_sql.calls import call_of, is_known_function
+from cordwood.clickhouse_sql.keyword_names import read_aliases_as_names
 from cordwood.clickhouse_sql.permitted_syntax import PERMITTED_ARGUMENTS_BY_NODE, PERMITTED_FUNCTIONS
 from cordwood.errors import BadQuerySyntax, QueryRefused, Span, find_closest_name
 from cordwood.sql.budget import charge_nodes
@@ -67,6 +68,7 @@ def parse_clickhouse_sql(text: str) -> ParsedQuery:
     second = next((token for token in tokens if token.token_type == TokenType.SEMICOLON), None)
     if second is not None:
         raise QueryRefused("Only one statement can be sent.", hint="Send one SELECT.", span=span_at(text, second.start))
+    read_aliases_as_names(tokens)
     tree = _parse_tokens(tokens, text)
     check_tree_depth(tree)
     return ParsedQuery(tree, text)
