@@ -13,7 +13,7 @@ from sqlglot.dialects.clickhouse import ClickHouse
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from cordwood.clickhouse_sql.calls import call_of, is_known_function
+from cordwood.clickhouse_sql.calls import WRITTEN_NAME_METADATA_KEY, call_of, is_known_function
 from cordwood.clickhouse_sql.keyword_names import read_aliases_as_names
 from cordwood.clickhouse_sql.permitted_syntax import PERMITTED_ARGUMENTS_BY_NODE, PERMITTED_FUNCTIONS
 from cordwood.errors import BadQuerySyntax, QueryRefused, Span, find_closest_name
@@ -234,24 +234,23 @@ def _check_call(node: exp.Expr, text: str) -> None:
     if refusal is not None:
         raise _refused_error(node, text, f"{refusal[0]} is refused.", refusal[1])
     call = call_of(node)
+    written_name = node.meta_get(WRITTEN_NAME_METADATA_KEY)
+    if call is None and written_name is not None:
+        raise _unknown_function_error(node, str(written_name), text)
     if call is None:
         raise _refused_error(
             node, text, f"{_class_name_to_words(type(node).__name__)} is refused here.", _ONE_SELECT_HINT
         )
-    if is_known_function(call):
-        return
-    closest_name = find_closest_name(call.name, PERMITTED_FUNCTIONS.values(), cutoff=0.75)
+    if not is_known_function(call):
+        raise _unknown_function_error(node, call.written_name, text)
+
+
+def _unknown_function_error(node: exp.Expr, name: str, text: str) -> QueryRefused:
+    closest_name = find_closest_name(name, PERMITTED_FUNCTIONS.values(), cutoff=0.75)
     hint = (
         f"Did you mean {closest_name}?" if closest_name else "The functions that can be called are listed in the guide."
     )
-    raise _refused_error(
-        node, text, f"The function {_function_name_as_written(node, call.name)} cannot be called here.", hint
-    )
-
-
-def _function_name_as_written(node: exp.Expr, name: str) -> str:
-    written_name = node.this if isinstance(node.this, str) else name
-    return written_name[:60]
+    return _refused_error(node, text, f"The function {name[:60]} cannot be called here.", hint)
 
 
 def _refused_error(node: exp.Expr, text: str, message: str, hint: str) -> QueryRefused:

@@ -26,6 +26,8 @@ from cordwood.sql.budget import compilation_scope
         ("SELECT id FROM logs SETTINGS max_threads = 1", 30, "SETTINGS is refused.", "Leave it out."),
         ("SELECT id FROM logs FORMAT JSON", 28, "FORMAT is refused.", "Leave it out."),
         ("SELECT toInt32OrZeros('1')", 8, "The function toInt32OrZeros cannot be called here.", "toInt32OrZero?"),
+        ("SELECT toTypeName(1)", 8, "The function toTypeName cannot be called here.", "listed in the guide"),
+        ("SELECT Year(timestamp)", 8, "The function Year cannot be called here.", "Did you mean toYear?"),
         ("SELECT file('x')", 8, "The function file cannot be called here.", "listed in the guide"),
     ],
 )
