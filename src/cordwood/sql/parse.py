@@ -12,6 +12,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import BadQuerySyntax, QueryFault, QueryRefused, QueryUnsupported, Span
 from cordwood.sql.diagnostics import span_at
+from cordwood.sql.parser_messages import readable_parser_message
 from cordwood.sql.stages import ParsedQuery
 from cordwood.sql.syntax_rewrites import (
     alias_implicitly_unnested_arrays,
@@ -148,7 +149,6 @@ _FIRST_WORDS_OF_OTHER_STATEMENTS: Final = frozenset(
 )
 # A character that is not whitespace. If it occurs between two tokens, it is part of a comment.
 _NON_SPACE_PATTERN: Final = re.compile(r"\S")
-_TOKEN_IN_ERROR_PATTERN: Final = re.compile(r" but got <Token.*>$")
 _ERROR_POSITION_PATTERN: Final = re.compile(r"(?:from|at) (?:line )?(\d+):(\d+)|Line (\d+), Col: (\d+)")
 
 
@@ -374,7 +374,7 @@ def syntax_fault(error: ParseError) -> BadQuerySyntax:
     word = first.get("highlight") or ""
     line, end = first.get("line") or 1, first.get("col") or 1
     span = Span(line, max(end - len(word) + 1, 1))
-    description = _TOKEN_IN_ERROR_PATTERN.sub("", (first.get("description") or "").split(" for <class")[0]).rstrip(".")
+    description = readable_parser_message(first.get("description") or "")
     near = f' near "{word[:40]}"' if word else ""
     return BadQuerySyntax(f"Syntax error: {description}{near}.", span=span)
 

@@ -92,6 +92,25 @@ def test_a_value_of_an_unsuitable_type_is_refused(sql: str, message: str, hint: 
     assert fault.span is not None
 
 
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT id FROM logs WHERE", 'an expression is missing near "WHERE"'),
+        ("SELECT id FROM logs GROUP BY where", 'an expression is missing near "where"'),
+        ("SELECT id FROM", 'the name of a table is missing near "FROM"'),
+        ("SELECT id FROM logs ORDER x", 'unexpected word near "x"'),
+        ("SELECT CAST(id String) FROM logs", 'AS is missing after CAST near "String"'),
+        ("WITH 1 AS x id FROM logs", 'a SELECT is missing after WITH near "FROM"'),
+        ("SELECT CASE WHEN 1 THEN 2 FROM logs", 'END is missing after CASE near "2"'),
+        ("SELECT id FROM logs WHERE id = 'a' WHERE id = 'b'", 'there are several WHERE clauses near "WHERE"'),
+    ],
+)
+def test_a_syntax_error_has_no_words_of_the_parser(sql: str, message: str) -> None:
+    with pytest.raises(QueryFault) as caught:
+        parse_clickhouse_sql(sql)
+    assert caught.value.message == f"Syntax error: {message}."
+
+
 def test_permitted_and_translated_functions_are_the_same() -> None:
     assert set(PERMITTED) == {*TRANSLATOR_BY_FUNCTION, *AGGREGATE_NAMES}
     assert PERMITTED_AGGREGATES == AGGREGATE_NAMES

@@ -61,9 +61,6 @@ _SQL_FIRST_WORDS: Final = frozenset(["SELECT", "WITH", "FROM", "("])
 _AGGREGATE_NAMES: Final = frozenset(
     "COUNT COUNTIF SUM AVG MIN MAX ANY_VALUE ARRAY_AGG STRING_AGG APPROX_COUNT_DISTINCT".split()
 )
-_MISSING_EXPRESSION_PATTERN: Final = re.compile(
-    r"^Syntax error: (?:Invalid expression / Unexpected token|Required keyword: '\w+' missing)"
-)
 
 
 @contextmanager
@@ -93,9 +90,7 @@ def explain_fault(fault: Fault, text: str) -> Fault:
     if first is not None:
         spelling, kind = first
         return kind(spelling.message, hint=spelling.hint, span=span_at(text, spelling.text_offset))
-    return (
-        _explain_misspelled_keyword(fault, source) or _explain_unknown_name(fault, source) or _simplify_message(fault)
-    )
+    return _explain_misspelled_keyword(fault, source) or _explain_unknown_name(fault, source) or fault
 
 
 def _find_foreign_spellings(source: QueryTokens) -> Iterator[tuple[ForeignSyntaxFinding, type[QueryFault]]]:
@@ -217,17 +212,6 @@ def _expression_text_of_alias(source: QueryTokens, word_index: int) -> str | Non
         if words[index].text == "AS" and words[index + 1].text == name and index + 1 != word_index:
             return source.operand_before(index)
     return None
-
-
-def _simplify_message(fault: Fault) -> Fault:
-    """Rewrite the parser's error about an unexpected word or a missing expression as a sentence; mutates the error."""
-    if isinstance(fault, BadQuerySyntax):
-        fault.message = _MISSING_EXPRESSION_PATTERN.sub(_readable_syntax_error_message, fault.message)
-    return fault
-
-
-def _readable_syntax_error_message(match: re.Match[str]) -> str:
-    return "Syntax error: unexpected word" if "Unexpected" in match[0] else "Syntax error: an expression is missing"
 
 
 _MAX_MISTAKE_NOTICES: Final = 5
