@@ -103,7 +103,7 @@ def to_text(translator: ArgumentTranslator, node: exp.Expr, value: TypedValue) -
     """
     if value.type.name in ("Array", "Map", "Interval"):
         raise translator.refused_error(
-            node, f"A {value.type} cannot be made a text.", _TEXT_HINT_BY_TYPE.get(value.type.name)
+            node, f"{value.type.with_capital_article} cannot be made a text.", _TEXT_HINT_BY_TYPE.get(value.type.name)
         )
     value = value.with_default_for_null()
     type_ = msgspec.structs.replace(STRING, is_nullable=value.type.is_nullable)
@@ -148,7 +148,7 @@ def _cast_to_int(translator: ArgumentTranslator, node: exp.Expr, value: TypedVal
             return TypedValue(translator.fill_template(node, "unix_seconds(@value)", value=value.node), INT)
         case "Date":
             return TypedValue(translator.fill_template(node, "unix_date(@value)", value=value.node), INT)
-    raise translator.refused_error(node, f"A {value.type} cannot be made a number.")
+    raise translator.refused_error(node, f"{value.type.with_capital_article} cannot be made a number.")
 
 
 def _cast_to_float(translator: ArgumentTranslator, node: exp.Expr, value: TypedValue, _: ClickHouseType) -> TypedValue:
@@ -168,7 +168,7 @@ def _cast_to_float(translator: ArgumentTranslator, node: exp.Expr, value: TypedV
                 ),
                 FLOAT,
             )
-    raise translator.refused_error(node, f"A {value.type} cannot be made a number.")
+    raise translator.refused_error(node, f"{value.type.with_capital_article} cannot be made a number.")
 
 
 def _cast_to_bool(translator: ArgumentTranslator, node: exp.Expr, value: TypedValue, _: ClickHouseType) -> TypedValue:
@@ -178,7 +178,9 @@ def _cast_to_bool(translator: ArgumentTranslator, node: exp.Expr, value: TypedVa
         return TypedValue(exp.NEQ(this=parenthesize_if_operation(value.node), expression=exp.Literal.number(0)), BOOL)
     if value.type.name == "Nothing":
         return TypedValue(translator.fill_template(node, "cast(null as bool)"), BOOL)
-    raise translator.refused_error(node, f"A {value.type} cannot be made a Bool.", "Compare it, as in x = 'true'.")
+    raise translator.refused_error(
+        node, f"{value.type.with_capital_article} cannot be made a Bool.", "Compare it, as in x = 'true'."
+    )
 
 
 def _cast_to_datetime(
@@ -319,7 +321,7 @@ def _text_argument(translator: ArgumentTranslator, node: exp.Expr) -> TypedValue
         return TypedValue(translator.fill_template(node, "cast(null as string)"), STRING.as_nullable())
     if value.type.name != "String":
         hint = "Numbers need no conversion: write toInt64(…) for another type."
-        raise translator.refused_error(node, f"A text is wanted here, and this is a {value.type}.", hint)
+        raise translator.refused_error(node, f"A text is wanted here, and this is {value.type.with_article}.", hint)
     return value
 
 

@@ -148,7 +148,7 @@ class QueryTranslator(msgspec.Struct):
         for value in values[1:]:
             common = _common_column_type(type_, value.type)
             if common is None:
-                message = f'The column "{name[:40]}" is a {type_} in one branch and a {value.type} in another.'
+                message = f'The column "{name[:40]}" is {type_.with_article} in one branch and {value.type.with_article} in another.'
                 raise self._refused_error(node, message, "Convert one of them, as in toString(…).")
             type_ = common
         converter = self.expression_translator(DerivedTableBranch(_one_row_query(), {}))

@@ -392,7 +392,9 @@ def _apply_number_arithmetic(
         if value.type.name not in (*NUMBER_TYPE_NAMES, "Nothing"):
             sign = _OPERATOR_SYMBOL_BY_NODE_CLASS[kind]
             hint = "Convert it, as in toInt64OrZero(…)." if value.type.name == "String" else None
-            raise translator.refused_error(node, f'"{sign}" needs numbers, but this is a {value.type}.', hint)
+            raise translator.refused_error(
+                node, f'"{sign}" needs numbers, but this is {value.type.with_article}.', hint
+            )
     type_ = common_type(common_type(left.type, INT) or INT, right.type) or INT
     if type_.name == "Float64":
         parts = [convert_to_type(translator, node, value, type_) for value in (left, right)]

@@ -44,9 +44,9 @@ def test_a_refusal_has_a_position_and_a_hint(sql: str, column: int | None, messa
 @pytest.mark.parametrize(
     ("sql", "message", "hint"),
     [
-        ("SELECT concat(['a'], 'x')", "A Array(String) cannot be made a text.", "arrayStringConcat"),
+        ("SELECT concat(['a'], 'x')", "An Array(String) cannot be made a text.", "arrayStringConcat"),
         ("SELECT 'x' || map('a', 'b')", "A Map cannot be made a text.", "a value of the map"),
-        ("SELECT concat('x', INTERVAL 1 DAY)", "A Interval cannot be made a text.", ""),
+        ("SELECT concat('x', INTERVAL 1 DAY)", "An Interval cannot be made a text.", ""),
         ("SELECT coalesce(map('a', 'b'), map())", "A map cannot stand here.", "a value of the map"),
         ("SELECT if(1 = 1, map('a', 'b'), map())", "A map cannot stand here.", "a value of the map"),
         ("SELECT CASE WHEN 1 = 1 THEN map('a', 'b') END", "A map cannot stand here.", "a value of the map"),
@@ -54,16 +54,16 @@ def test_a_refusal_has_a_position_and_a_hint(sql: str, column: int | None, messa
         ("SELECT [map('a', 'b')]", "A map cannot stand here.", "a value of the map"),
         ("SELECT map('a', map('b', 'c'))", "A map cannot stand here.", "a value of the map"),
         ("SELECT nullIf(map('a', 1), map('a', 1))", "A Map cannot be NULL.", "Compare a value"),
-        ("SELECT nullIf([1], [1])", "A Array(Int64) cannot be NULL.", "Compare a value"),
-        ("SELECT true AS x UNION ALL SELECT 5", 'The column "x" is a Bool in one branch and a Int64 in another.', ""),
+        ("SELECT nullIf([1], [1])", "An Array(Int64) cannot be NULL.", "Compare a value"),
+        ("SELECT true AS x UNION ALL SELECT 5", 'The column "x" is a Bool in one branch and an Int64 in another.', ""),
         (
             "SELECT [1] AS x UNION ALL SELECT NULL",
-            'The column "x" is a Array(Int64) in one branch and a Nothing in another.',
+            'The column "x" is an Array(Int64) in one branch and a Nothing in another.',
             "",
         ),
         (
             "SELECT 1 AS x UNION ALL SELECT 'a'",
-            'The column "x" is a Int64 in one branch and a String in another.',
+            'The column "x" is an Int64 in one branch and a String in another.',
             "Convert",
         ),
         ("SELECT 1 AS x UNION ALL SELECT 2, 3", "The branches of UNION ALL have 1 and 2 columns.", "as many in each"),

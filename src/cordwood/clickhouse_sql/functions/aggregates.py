@@ -156,7 +156,7 @@ def _comparable_value(translator: ArgumentTranslator, node: exp.Expr) -> TypedVa
     if value.type.name in ("UInt8", "Bool"):
         return translator.number_value(node)
     if value.type.name in ("Map", "Array", "Interval"):
-        raise translator.refused_error(node, f"A {value.type} cannot be aggregated so.")
+        raise translator.refused_error(node, f"{value.type.with_capital_article} cannot be aggregated so.")
     return value
 
 

@@ -50,7 +50,9 @@ def _translate_null_if(translator: ArgumentTranslator, call: FunctionCall) -> Ty
     left, right = checked_arguments(translator, call, 2)
     value, sentinel = translator.translate_expression(left), translator.value_with_default_for_null(right)
     if value.type.name in ("Array", "Map", "Interval"):
-        raise translator.refused_error(left, f"A {value.type} cannot be NULL.", "Compare a value of it.")
+        raise translator.refused_error(
+            left, f"{value.type.with_capital_article} cannot be NULL.", "Compare a value of it."
+        )
     if value.default_for_null is not None and value.default_for_null == sentinel.constant_value:
         # NULL in the first argument stands for a default, to which the second argument is equal. NULL need not be
         # replaced by this default, because nullif returns NULL in either case.

@@ -76,7 +76,7 @@ def _map_argument(translator: ArgumentTranslator, call: FunctionCall) -> TypedVa
     value = translator.translate_expression(node)
     if value.type.name != "Map":
         raise translator.refused_error(
-            node, f"A map is wanted here, and this is a {value.type}.", "Write log_attributes."
+            node, f"A map is wanted here, and this is {value.type.with_article}.", "Write log_attributes."
         )
     return value
 
@@ -96,7 +96,7 @@ def _translate_map_contains(translator: ArgumentTranslator, call: FunctionCall) 
     value = translator.translate_expression(node)
     if value.type.name != "Map":
         raise translator.refused_error(
-            node, f"A map is wanted here, and this is a {value.type}.", "Write log_attributes."
+            node, f"A map is wanted here, and this is {value.type.with_article}.", "Write log_attributes."
         )
     key_text = translator.constant_text(key, "The key of a map")
     if value.map_entries is not None:
@@ -138,11 +138,11 @@ def _translate_array_contains(translator: ArgumentTranslator, call: FunctionCall
     type_ = common_type(element_type, value.type)
     if type_ is None:
         raise translator.refused_error(
-            element_node, f"A {array.type} has no {value.type}.", "Convert it, as in toString(…)."
+            element_node, f"{array.type.with_capital_article} has no {value.type}.", "Convert it, as in toString(…)."
         )
     if type_.name == "Float64" and element_type.name != "Float64":
         raise translator.refused_error(
-            element_node, f"A {array.type} has no {value.type}.", "Convert it with toInt64(…)."
+            element_node, f"{array.type.with_capital_article} has no {value.type}.", "Convert it with toInt64(…)."
         )
     unnest = exp.Unnest(expressions=[array.node], offset=False)
     membership: exp.Expr = exp.In(this=convert_to_type(translator, element_node, value, type_), unnest=unnest)
@@ -158,7 +158,9 @@ def _translate_array_concat(translator: ArgumentTranslator, call: FunctionCall) 
     values = [translator.array_value(part) for part in parts]
     for part, value in zip(parts, values, strict=True):
         if value.type != values[0].type:
-            raise translator.refused_error(part, f"A {values[0].type} and a {value.type} make no array together.")
+            raise translator.refused_error(
+                part, f"{values[0].type.with_capital_article} and {value.type.with_article} make no array together."
+            )
     if len(values) == 1:
         return values[0]
     placeholders = {f"p{index}": value.node for index, value in enumerate(values)}
@@ -188,7 +190,7 @@ def _translate_array_sort(translator: ArgumentTranslator, call: FunctionCall) ->
     value = translator.array_value(node)
     name = _SORT_FUNCTION_BY_ELEMENT_TYPE.get((value.type.element_type or STRING).name)
     if name is None:
-        raise translator.refused_error(node, f"A {value.type} cannot be sorted here.")
+        raise translator.refused_error(node, f"{value.type.with_capital_article} cannot be sorted here.")
     return TypedValue(internal_call(name, value.node), value.type)
 
 

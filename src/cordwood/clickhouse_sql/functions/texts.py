@@ -286,7 +286,9 @@ def _translate_join(translator: ArgumentTranslator, call: FunctionCall) -> Typed
     node, *rest = checked_arguments(translator, call, 1, 2)
     value = translator.array_value(node)
     if value.type.element_type != STRING:
-        raise translator.refused_error(node, f"An array of texts is wanted here, and this is a {value.type}.")
+        raise translator.refused_error(
+            node, f"An array of texts is wanted here, and this is {value.type.with_article}."
+        )
     separator = translator.constant_text(rest[0], "A separator") if rest else ""
     joined = translator.fill_template(
         call.node, "array_to_string(@array, @by)", array=value.node, by=exp.Literal.string(separator)
