@@ -9,8 +9,13 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import convert_implicitly, failure_sql, fill_template
-from cordwood.engines.duckdb.rules.casts import cast_to, event_value_as_text
+from cordwood.engines.duckdb.rules.building_blocks import (
+    convert_implicitly,
+    event_value_as_text,
+    failure_sql,
+    fill_template,
+)
+from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.numbers import NUMBER_RULES
 from cordwood.engines.duckdb.rules.sort_keys import number_of_event_value
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind

@@ -8,6 +8,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.model.datatype import DATE_AND_TIME_KINDS, Datatype, Kind
+from cordwood.model.event import ValueKind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import Conversion, ConversionByKinds, convert_to, kind_of
 from cordwood.sql.lowering import (
@@ -23,7 +24,15 @@ from cordwood.sql.lowering import (
     returns_null_on_error,
     string_literal_node,
 )
-from cordwood.sql.nodes import EventAsText, RepeatableCast, constant_text, has_operation, struct_field_name
+from cordwood.sql.nodes import (
+    PATH_KINDS_METADATA_KEY,
+    EventAsText,
+    RepeatableCast,
+    TextAsEventValue,
+    constant_text,
+    has_operation,
+    struct_field_name,
+)
 from cordwood.sql.rules.times import (
     CANONICAL_PATTERN_BY_KIND,
     daylight_saving_shift_minutes,
@@ -256,8 +265,31 @@ def fill_fallible_template(node: exp.Expr, template: str, *parts: exp.Expr, text
 
 
 def variant_as_text(value: exp.Expr) -> exp.Expr:
-    """Return SQL for an event's value as text; DuckDB reads it from shredded columns without assembling the value."""
+    """Return SQL for an event's scalar as text; DuckDB reads it from shredded columns without assembling the value.
+
+    An object or an array becomes a text in DuckDB's own notation, so this is only for values that are known to be
+    scalars, and for texts that are parsed as scalars.
+    """
     return fragment_node("{0}::VARCHAR", value, operation=EventAsText())
+
+
+# The kinds of values whose JSON is not the text that DuckDB's cast to VARCHAR gives. Values whose kinds are not sure
+# may be of these kinds.
+_KINDS_PRINTED_AS_JSON: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY, ValueKind.UNSURE_KINDS})
+
+
+def event_value_as_text(value: exp.Expr) -> exp.Expr:
+    """Convert a value from an event to text; objects and arrays become JSON.
+
+    If only scalars were seen at the value's path, the value is read as text from its shredded column, which takes a
+    third of the time of the general conversion. A value that was made from a text is this text.
+    """
+    kinds = value.meta_get(PATH_KINDS_METADATA_KEY)
+    if has_operation(value.unnest(), TextAsEventValue) or (kinds and not kinds & _KINDS_PRINTED_AS_JSON):
+        return variant_as_text(value)
+    is_composite = "variant_typeof(@a) LIKE 'OBJECT%' OR variant_typeof(@a) LIKE 'ARRAY%'"
+    json = f"CASE WHEN {is_composite} THEN @a::JSON::VARCHAR ELSE @a::VARCHAR END"
+    return fill_template(f"CASE WHEN left(@a::VARCHAR, 1) IN ('{{', '[') THEN {json} ELSE @a::VARCHAR END", value)
 
 
 def timestamp_to_utc_wall_clock(node: exp.Expr) -> exp.Expr:
@@ -435,8 +467,8 @@ _IMPLICIT_CONVERSIONS: Final[ConversionByKinds] = {
     (Kind.INT64, Kind.NUMERIC): _cast_conversion(Kind.NUMERIC),
     (Kind.NUMERIC, Kind.FLOAT64): _cast_conversion(Kind.FLOAT64),
     (Kind.BIGNUMERIC, Kind.FLOAT64): _cast_conversion(Kind.FLOAT64),
-    (Kind.VARIANT, Kind.STRING): variant_as_text,
-    (Kind.VARIANT, Kind.BYTES): lambda node: fragment_node("encode({0})", variant_as_text(node)),
+    (Kind.VARIANT, Kind.STRING): event_value_as_text,
+    (Kind.VARIANT, Kind.BYTES): lambda node: fragment_node("encode({0})", event_value_as_text(node)),
     (Kind.VARIANT, Kind.INT64): _try_cast_conversion(Kind.FLOAT64),
     (Kind.VARIANT, Kind.FLOAT64): _try_cast_conversion(Kind.FLOAT64),
     (Kind.VARIANT, Kind.NUMERIC): _try_cast_conversion(Kind.FLOAT64),
