@@ -330,9 +330,17 @@ def refuse_foreign_syntax(tokens: list[Token], text: str) -> None:
             _refuse_invalid_token_pair(tokens[index - 1], token, openers, text)
         if token.token_type == TokenType.L_PAREN:
             _refuse_foreign_function(tokens, index - 1, text)
-            openers.append(tokens[index - 1].text.upper() if index > 0 else "")
+            openers.append(_word_before_parenthesis(tokens, index))
         elif token.token_type == TokenType.R_PAREN and openers:
             openers.pop()
+
+
+def _word_before_parenthesis(tokens: list[Token], index: int) -> str:
+    """Return the word that says what is in the parentheses; for UNPIVOT INCLUDE NULLS and EXCLUDE NULLS, UNPIVOT."""
+    words = [token.text.upper() for token in tokens[max(index - 3, 0) : index]]
+    if len(words) == 3 and words[0] == "UNPIVOT" and words[1] in ("INCLUDE", "EXCLUDE") and words[2] == "NULLS":
+        return "UNPIVOT"
+    return words[-1] if words else ""
 
 
 def _syntax_error(token: Token, text: str, message: str, hint: str | None = None) -> BadQuerySyntax:
