@@ -146,11 +146,16 @@ class CastRules(msgspec.Struct, frozen=True):
         return self.cast_directly(node, value, to.kind)
 
     def _cast_with_format(self, node: exp.Expr, to: Datatype) -> exp.Expr:
-        format_text, source = constant_text(node.args["format"]), kind_of(node.this)
+        written_format, source, zone = node.args["format"], kind_of(node.this), None
+        if isinstance(written_format, exp.AtTimeZone):
+            if to != STRING or source is not Kind.TIMESTAMP:
+                raise_unsupported(node, "CAST with AT TIME ZONE, except of a TIMESTAMP to STRING,")
+            written_format, zone = written_format.this, written_format.args["zone"]
+        format_text = constant_text(written_format)
         if format_text is None:
             raise_unsupported(node, "CAST with a format that is not a literal")
         if to == STRING and source in DATE_AND_TIME_KINDS:
-            return self.time_printer.print_by_cast_format(node, node.this, format_text)
+            return self.time_printer.print_by_cast_format(node, node.this, format_text, zone)
         if to == STRING and source is Kind.BYTES:
             return _cast_by_bytes_format(node, self.bytes_to_text_templates, format_text.upper())
         if to.kind is Kind.BYTES and source is Kind.STRING:

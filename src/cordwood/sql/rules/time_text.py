@@ -26,6 +26,7 @@ from cordwood.sql.lowering import (
     string_literal_node,
 )
 from cordwood.sql.nodes import constant_text, internal_function_name
+from cordwood.sql.rules.times import is_utc
 from cordwood.sql.rules.vocabulary import CommonSql
 
 # Either a format element with its spelling in the format (empty where the spelling is not needed), or None with the
@@ -96,7 +97,7 @@ _ELEMENT_BY_CAST_ELEMENT: Final = dict(
         " FF1=E1S FF2=E2S FF3=E3S FF4=E4S FF5=E5S FF6=E6S"
     ).split()
 )
-# The text that each zone element prints. It is constant, because CAST(… AS STRING FORMAT …) writes times in UTC.
+# The text that each zone element prints. It is constant, because CAST(… AS STRING FORMAT …) has them only in UTC.
 _UTC_TEXT_BY_CAST_ELEMENT: Final = {"TZH": "+00", "TZM": "00"}
 _ELEMENT_BY_CAST_ZONE_ELEMENT: Final = dict.fromkeys(_UTC_TEXT_BY_CAST_ELEMENT, "z")
 _CAST_ELEMENT_PATTERN: Final = re.compile(
@@ -107,7 +108,7 @@ _CAST_ELEMENT_PATTERN: Final = re.compile(
 _LETTER_CASE_ELEMENTS: Final = frozenset("bBaAp")
 
 
-def _split_cast_format(node: exp.Expr, format_string: str, kind: Kind) -> Iterator[FormatElement]:
+def _split_cast_format(node: exp.Expr, format_string: str, kind: Kind, *, is_in_utc: bool) -> Iterator[FormatElement]:
     """Yield the parts of a CAST's format as elements of FORMAT_TIMESTAMP, each with its spelling in the CAST.
 
     Here, the element `EnS` is only the fraction of the seconds, unlike in FORMAT_TIMESTAMP itself.
@@ -121,6 +122,8 @@ def _split_cast_format(node: exp.Expr, format_string: str, kind: Kind) -> Iterat
             _ELEMENT_BY_CAST_ELEMENT.get(word, _ELEMENT_BY_CAST_ZONE_ELEMENT.get(word, "")), kind
         ):
             raise_unsupported(node, f"The format element '{source_text}' of a {kind}")
+        elif word in _UTC_TEXT_BY_CAST_ELEMENT and not is_in_utc:
+            raise_unsupported(node, f"The format element '{source_text}' with AT TIME ZONE")
         elif word in _ELEMENT_BY_CAST_ELEMENT:
             yield _ELEMENT_BY_CAST_ELEMENT[word], source_text
         elif word not in _UTC_TEXT_BY_CAST_ELEMENT and source_text.isalnum():
@@ -640,17 +643,22 @@ class TimePrinter(msgspec.Struct, frozen=True):
             self.common_sql.concat(*before, clock, self.engine_sql.fraction_template_if_not_zero, *after), *parts
         )
 
-    def print_by_cast_format(self, node: exp.Expr, value: exp.Expr, format_text: str) -> exp.Expr:
-        """Translate CAST(time AS STRING FORMAT …)."""
+    def print_by_cast_format(
+        self, node: exp.Expr, value: exp.Expr, format_text: str, zone: exp.Expr | None = None
+    ) -> exp.Expr:
+        """Translate CAST(time AS STRING FORMAT …); a TIMESTAMP is printed in the zone, or else in UTC."""
         kind = kind_of(value) or Kind.TIMESTAMP
+        is_in_utc = zone is None or is_utc(zone)
         elements = [
-            self._print_cast_element(element, text) for element, text in _split_cast_format(node, format_text, kind)
+            self._print_cast_element(element, text)
+            for element, text in _split_cast_format(node, format_text, kind, is_in_utc=is_in_utc)
         ]
-        local = (
-            self.engine_sql.time_to_wall_clock(value)
-            if kind is Kind.TIME
-            else self.common_sql.time_to_utc_wall_clock(value)
-        )
+        if zone is not None:
+            local = self.engine_sql.to_zone_wall_clock(value, zone)
+        elif kind is Kind.TIME:
+            local = self.engine_sql.time_to_wall_clock(value)
+        else:
+            local = self.common_sql.time_to_utc_wall_clock(value)
         template, formats = self._join_elements(elements) if elements else ("''", [])
         return self.common_sql.fill_template(template, local, texts=formats)
 
