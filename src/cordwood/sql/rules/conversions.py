@@ -82,7 +82,8 @@ CastersByKinds = Mapping[tuple[Kind, Kind], Caster | str]
 # The types to which an event's value is cast in two steps, first to text, so that an invalid value causes the same
 # error as an invalid text.
 _KINDS_CAST_VIA_TEXT: Final = (
-    *(Kind.INT64, Kind.FLOAT64, Kind.BOOL, Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.NUMERIC),
+    *(Kind.INT64, Kind.FLOAT64, Kind.NUMERIC, Kind.BOOL, Kind.BYTES),
+    *(Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME, Kind.INTERVAL),
 )
 
 

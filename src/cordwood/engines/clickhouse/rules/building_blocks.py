@@ -286,6 +286,29 @@ def _try_cast_conversion(kind: Kind) -> Conversion:
     return lambda node: fragment_node(f"accurateCastOrNull({{0}}, {name})", event_value_as_text(node))
 
 
+def _event_value_to_time_conversion(kind: Kind) -> Conversion:
+    """Return the conversion of an event's value to a time, which is NULL for values that are no times of this type.
+
+    Texts are matched with the syntax of BigQuery, because ClickHouse would also read `7` and `12:00` as dates, and would
+    not read a DATE from the text of a TIMESTAMP.
+    """
+    return lambda node: fill_template(
+        _event_time_template(kind), event_value_as_text(node), texts=[string_literal_node(_event_time_pattern(kind))]
+    )
+
+
+def _event_time_pattern(kind: Kind) -> str:
+    """Return the pattern of texts that are converted to `kind`; a DATE is also read from a TIMESTAMP's text."""
+    return f"^({CANONICAL_PATTERN_BY_KIND[Kind.TIMESTAMP if kind in _KINDS_WITH_DATE else kind]})$"
+
+
+def _event_time_template(kind: Kind) -> str:
+    return f"if(match(@a, {{0}}), {_TIME_PARSER_TEMPLATE_BY_KIND[kind].replace('#', 'OrNull')}, NULL)"
+
+
+_KINDS_WITH_DATE: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE)
+
+
 def event_text_sql(value: str) -> str:
     """Return an SQL template that decodes `value`, a stored value in JSON, to the text that it represents."""
     return f"JSONExtract({value}, 'Nullable(String)')"
@@ -389,7 +412,8 @@ _IMPLICIT_CONVERSIONS: Final[ConversionByKinds] = {
     (Kind.VARIANT, Kind.BYTES): event_value_as_text,
     (Kind.VARIANT, Kind.JSON): lambda node: node,
     **{(Kind.VARIANT, kind): _try_cast_conversion(Kind.FLOAT64) for kind in NUMBER_KINDS},
-    **{(Kind.VARIANT, kind): _try_cast_conversion(kind) for kind in (Kind.BOOL, *DATE_AND_TIME_KINDS)},
+    **{(Kind.VARIANT, kind): _try_cast_conversion(kind) for kind in (Kind.BOOL,)},
+    **{(Kind.VARIANT, kind): _event_value_to_time_conversion(kind) for kind in DATE_AND_TIME_KINDS},
 }
 
 
