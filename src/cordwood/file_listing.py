@@ -44,37 +44,53 @@ def find_files_below(
     Names that begin with a dot are skipped, and so is `lost+found`. Symbolic links to folders are followed, but each
     folder is read only once. `report_unreadable` is called for each folder and each link that cannot be read.
     """
-    found: list[Path] = []
-    visited: set[tuple[int, int]] = set()
-    # Links are followed after all other folders, so that a folder with several paths keeps the path without links.
-    folders, links = [folder], list[Path]()
-    linked_folder_count = 0
-    is_linked = False
-    while folders or links:
-        is_linked = is_linked or not folders
-        current = folders.pop() if folders else links.pop(0)
+    walk = _FolderWalk(folder)
+    while walk.folders or walk.links:
+        is_linked = not walk.folders
+        current = walk.links.pop(0) if is_linked else walk.folders.pop()
         try:
-            status = current.stat()
-            identity = status.st_dev, status.st_ino
-            if identity in visited or (is_linked and not stat.S_ISDIR(status.st_mode)):
-                continue
-            visited.add(identity)
-            linked_folder_count += is_linked
-            if linked_folder_count > _MAX_LINKED_FOLDERS:
-                message = f"symbolic links lead to more than {_MAX_LINKED_FOLDERS} folders"
-                report_unreadable(current, OSError(errno.ELOOP, message))
-                break
-            for entry in _visible_entries(current):
-                path = current / entry.name
-                if is_wanted(entry.name):
-                    found.append(path)
-                elif entry.is_symlink():
-                    links.append(path)
-                elif entry.is_dir():
-                    folders.append(path)
+            if walk.is_folder_to_read(current, is_linked=is_linked):
+                walk.read_folder(current, is_wanted)
         except OSError as problem:
             report_unreadable(current, problem)
-    return sorted(found)
+    return sorted(walk.found)
+
+
+class _FolderWalk:
+    """The state of a search for files: what was found, and the folders and links that are still to be read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.found: list[Path] = []
+        # Links are followed after all other folders, so that a folder with several paths keeps the path without links.
+        self.folders, self.links = [folder], list[Path]()
+        self._visited: set[tuple[int, int]] = set()
+        self._has_followed_links = False
+        self._linked_folder_count = 0
+
+    def is_folder_to_read(self, path: Path, *, is_linked: bool) -> bool:
+        """Return whether the path is a folder that was not read before; raise OSError if it cannot be reached."""
+        status = path.stat()
+        identity = status.st_dev, status.st_ino
+        if identity in self._visited or (is_linked and not stat.S_ISDIR(status.st_mode)):
+            return False
+        self._visited.add(identity)
+        self._has_followed_links = self._has_followed_links or is_linked
+        self._linked_folder_count += self._has_followed_links
+        if self._linked_folder_count > _MAX_LINKED_FOLDERS:
+            self.folders.clear()
+            self.links.clear()
+            raise OSError(errno.ELOOP, f"symbolic links lead to more than {_MAX_LINKED_FOLDERS} folders")
+        return True
+
+    def read_folder(self, folder: Path, is_wanted: Callable[[str], bool]) -> None:
+        for entry in _visible_entries(folder):
+            path = folder / entry.name
+            if is_wanted(entry.name):
+                self.found.append(path)
+            elif entry.is_symlink():
+                self.links.append(path)
+            elif entry.is_dir():
+                self.folders.append(path)
 
 
 def _visible_entries(folder: Path) -> Iterator[os.DirEntry[str]]:
