@@ -184,8 +184,7 @@ class DataFolder:
         return os.fdopen(descriptor, "r+", encoding="utf-8")
 
     def _unusable_fault(self, problem: OSError) -> DataFolderUnusable:
-        is_file = isinstance(problem, FileExistsError | NotADirectoryError)
-        reason = "there is a file of this name" if is_file else problem.strerror
+        reason = "there is a file of this name" if isinstance(problem, FileExistsError) else problem.strerror
         return DataFolderUnusable(f"The data folder {self.path} cannot be used: {reason}.", hint=_OTHER_FOLDER_HINT)
 
     def _in_use_message(self) -> str:
