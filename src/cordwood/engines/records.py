@@ -1,10 +1,12 @@
 """Convert values of events to BigQuery's records: each object that is not an array element is wrapped in an array."""
 
 import re
+from math import inf, isfinite
+from typing import Final
 
 import msgspec
 
-from cordwood.model.datatype import Datatype, Kind
+from cordwood.model.datatype import Cell, Datatype, Kind
 
 _json_decoder = msgspec.json.Decoder()
 _raw_json_decoder = msgspec.json.Decoder(msgspec.Raw)
@@ -29,6 +31,39 @@ def wrap_objects_as_records(text: str) -> msgspec.Raw:
         return msgspec.Raw(_wrap_objects_by_tokens(text).encode())
 
 
+# JSON cannot represent these floats, so answers have them as the texts that BigQuery prints.
+TEXT_BY_SPECIAL_FLOAT: Final = {inf: "Infinity", -inf: "-Infinity"}
+# The integers that a FLOAT64 holds exactly are below 2^53. From 1e15 on, floats are written with an exponent.
+_MAX_INTEGRAL_EVENT_NUMBER: Final = 1e15
+
+
+def integer_if_integral(value: float) -> int | float:
+    """Return a number from events as the cell of an answer: as an integer if it is integral and not too large."""
+    return int(value) if abs(value) < _MAX_INTEGRAL_EVENT_NUMBER and value.is_integer() else value
+
+
+def read_event_number(text: str) -> Cell:
+    """Return the number that an engine has returned as the JSON text of an event's value."""
+    try:
+        return int(text)
+    except ValueError:
+        number = float(text)
+    return integer_if_integral(number) if isfinite(number) else TEXT_BY_SPECIAL_FLOAT.get(number, "NaN")
+
+
+def mark_event_numbers(datatype: Datatype, declared_type: Datatype | None) -> Datatype:
+    """Return the type of an engine's values, with the marks of numbers from events that the declared type has."""
+    if declared_type is None or datatype.kind is not declared_type.kind:
+        return datatype
+    if datatype.kind is Kind.ARRAY and datatype.element is not None:
+        return Datatype(Kind.ARRAY, element=mark_event_numbers(datatype.element, declared_type.element))
+    if datatype.kind is Kind.STRUCT and len(datatype.fields) == len(declared_type.fields):
+        pairs = zip(datatype.fields, declared_type.fields, strict=True)
+        fields = ((name, field and mark_event_numbers(field, declared)) for (name, field), (_, declared) in pairs)
+        return Datatype(Kind.STRUCT, fields=tuple(fields))
+    return declared_type if declared_type.is_event_number else datatype
+
+
 def convert_struct_or_array_json(text: str, datatype: Datatype) -> msgspec.Raw:
     """Convert the JSON text of a STRUCT or an ARRAY: structs remain objects, objects in VARIANT values are wrapped."""
     try:
@@ -40,6 +75,8 @@ def convert_struct_or_array_json(text: str, datatype: Datatype) -> msgspec.Raw:
 def _wrap_objects_by_datatype(value: object, datatype: Datatype | None) -> object:
     if datatype is None or datatype.kind is Kind.VARIANT:
         return _wrap_value(value)
+    if datatype.is_event_number and isinstance(value, float):
+        return integer_if_integral(value)
     if datatype.kind is Kind.STRUCT and isinstance(value, dict):
         # Take the names of the fields from the datatype, by position, because the engine's text may spell them
         # differently.

@@ -40,9 +40,16 @@ DATE_AND_TIME_KINDS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIM
 
 
 class Datatype(msgspec.Struct, frozen=True):
+    """A type of BigQuery with the types of its parts.
+
+    `is_event_number` marks the FLOAT64 of a number from an event, and of what is computed from it with integers: the
+    number may be an integer or a fraction. An answer has it without a fraction if it is integral.
+    """
+
     kind: Kind
     element: "Datatype | None" = None
     fields: "tuple[tuple[str, Datatype | None], ...]" = ()
+    is_event_number: bool = False
 
     def __deepcopy__(self, _memo: object) -> "Datatype":
         """Return the object itself, because it is immutable; real copies would take a third of compilation time."""

@@ -28,6 +28,7 @@ TIME: Final = Datatype(Kind.TIME)
 INTERVAL: Final = Datatype(Kind.INTERVAL)
 JSON: Final = Datatype(Kind.JSON)
 VARIANT: Final = Datatype(Kind.VARIANT)
+EVENT_NUMBER: Final = Datatype(Kind.FLOAT64, is_event_number=True)
 
 _DATATYPE_BY_SQLGLOT_TYPE: Final = {
     exp.DType.TEXT: STRING,
@@ -131,6 +132,19 @@ def common_type(types: Iterable[Datatype | None]) -> Datatype | None:
     return result
 
 
+def common_stored_type(types: Iterable[Datatype | None]) -> Datatype | None:
+    """Return the common type of values that are stored in one array or one column, without being computed with.
+
+    Events' values and integers stay as they are. So their common type is VARIANT, not a number.
+    """
+    known_types = [datatype for datatype in types if datatype is not None]
+    if VARIANT in known_types and all(
+        datatype in (VARIANT, INT64) or datatype.is_event_number for datatype in known_types
+    ):
+        return VARIANT
+    return common_type(known_types)
+
+
 def _common_nested_type(first: Datatype, second: Datatype) -> Datatype:
     if first.kind is Kind.ARRAY:
         return array_of(common_type((first.element, second.element)))
@@ -142,7 +156,9 @@ def _common_nested_type(first: Datatype, second: Datatype) -> Datatype:
 
 def _wider_type(first: Datatype, second: Datatype) -> Datatype:
     if first.kind in _WIDENING_RANK_BY_NUMBER_KIND and second.kind in _WIDENING_RANK_BY_NUMBER_KIND:
-        return max(first, second, key=lambda datatype: _WIDENING_RANK_BY_NUMBER_KIND[datatype.kind])
+        return _wider_number_type(first, second)
+    if {first.kind, second.kind} == {Kind.VARIANT, Kind.INT64}:
+        return EVENT_NUMBER
     if first.kind is second.kind:
         return _common_nested_type(first, second)
     # If a text literal meets a time, the common type is the time's type. If an event's value meets another type, the
@@ -150,6 +166,13 @@ def _wider_type(first: Datatype, second: Datatype) -> Datatype:
     if first.kind in (Kind.STRING, Kind.VARIANT):
         return second
     return first
+
+
+def _wider_number_type(first: Datatype, second: Datatype) -> Datatype:
+    wider = max(first, second, key=lambda datatype: _WIDENING_RANK_BY_NUMBER_KIND[datatype.kind])
+    if wider.is_event_number and not all(part.is_event_number or part == INT64 for part in (first, second)):
+        return FLOAT64
+    return wider
 
 
 _DATATYPE_METADATA_KEY: Final = "datatype"
@@ -165,6 +188,15 @@ def datatype_of(node: exp.Expr | None) -> Datatype | None:
 def kind_of(node: exp.Expr | None) -> Kind | None:
     datatype = datatype_of(node)
     return datatype.kind if datatype else None
+
+
+def is_event_number(node: exp.Expr | None) -> bool:
+    """Return whether the node is a number from an event whose real type is known only at run time, or a value.
+
+    Such a node has the type VARIANT, or is a FLOAT64 that was computed from such a node.
+    """
+    datatype = datatype_of(node)
+    return datatype is not None and (datatype.kind is Kind.VARIANT or datatype.is_event_number)
 
 
 def set_datatype(node: Node, datatype: Datatype | None) -> Node:
@@ -194,7 +226,10 @@ def convert_to(conversions: ConversionByKinds, node: exp.Expr, kind: Kind) -> ex
     if current_kind is None or current_kind is kind or isinstance(node, exp.Null):
         return node
     conversion = conversions.get((current_kind, kind))
-    return node if conversion is None else set_datatype(inherit_metadata(conversion(node), node), Datatype(kind))
+    if conversion is None:
+        return node
+    is_number = is_event_number(node) and kind is Kind.FLOAT64
+    return set_datatype(inherit_metadata(conversion(node), node), EVENT_NUMBER if is_number else Datatype(kind))
 
 
 # Result types that do not depend on the arguments, by the class of the call's node in sqlglot.

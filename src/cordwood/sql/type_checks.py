@@ -13,7 +13,13 @@ from sqlglot import exp
 from cordwood.errors import BadQuerySyntax, BadQueryValue, QueryFault, Span
 from cordwood.model.datatype import NUMBER_KINDS, Datatype, Kind
 from cordwood.sql.budget import charge_nodes
-from cordwood.sql.datatypes import ARGUMENT_RULES_BY_NODE_CLASS, DATE_AND_TIME_KINDS, KINDS_WITH_DATE, datatype_of
+from cordwood.sql.datatypes import (
+    ARGUMENT_RULES_BY_NODE_CLASS,
+    DATE_AND_TIME_KINDS,
+    KINDS_WITH_DATE,
+    datatype_of,
+    is_event_number,
+)
 from cordwood.sql.diagnostics import span_of, start_offset
 from cordwood.sql.grouping import find_invalid_ordinal, find_ungrouped_column
 from cordwood.sql.nodes import COMPARISON_OPERATORS, constant_text
@@ -242,7 +248,8 @@ def _check_arithmetic(node: exp.Expr) -> None:
     kinds = [_kind_of_node_if_checked(side) for side in sides]
     if None in kinds or all(kind in NUMBER_KINDS for kind in kinds):
         return
-    is_date_shift = isinstance(node, (exp.Add, exp.Sub)) and Kind.DATE in kinds and Kind.INT64 in kinds
+    has_day_count = Kind.INT64 in kinds or any(map(is_event_number, sides))
+    is_date_shift = isinstance(node, (exp.Add, exp.Sub)) and Kind.DATE in kinds and has_day_count
     is_difference = isinstance(node, exp.Sub) and all(kind in DATE_AND_TIME_KINDS for kind in kinds)
     if is_date_shift or is_difference:
         return
@@ -320,6 +327,7 @@ def _check_arguments(node: exp.Expr) -> None:
         if (
             kind is None
             or kind in argument.accepted_kinds
+            or (Kind.INT64 in argument.accepted_kinds and is_event_number(value))
             or (kind is Kind.STRING and _is_convertible_to(value, argument.accepted_kinds))
         ):
             continue

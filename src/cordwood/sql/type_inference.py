@@ -14,6 +14,7 @@ from cordwood.sql.datatypes import (
     BYTES,
     DATE,
     DATETIME,
+    EVENT_NUMBER,
     FLOAT64,
     INT64,
     INTERVAL,
@@ -26,6 +27,7 @@ from cordwood.sql.datatypes import (
     TIMESTAMP,
     VARIANT,
     array_of,
+    common_stored_type,
     common_type,
     datatype_of,
     datatype_of_type_node,
@@ -148,10 +150,10 @@ def _annotate_set_operation(node: exp.Expr, scope: TypeScope) -> TypedRelation:
     columns: TypedColumns = list(left.columns)
     if len(left.columns) == len(right.columns):
         columns = [
-            (name, common_type((left_type, right_type)))
+            (name, common_stored_type((left_type, right_type)))
             for (name, left_type), (_, right_type) in zip(left.columns, right.columns, strict=True)
         ]
-    result = TypedRelation(columns, common_type((left.row_value_type, right.row_value_type)))
+    result = TypedRelation(columns, common_stored_type((left.row_value_type, right.row_value_type)))
     node.meta[SET_OPERATION_TYPES_METADATA_KEY] = [
         tuple(datatype for _, datatype in side.columns) for side in (left, right)
     ]
@@ -333,11 +335,15 @@ def _arithmetic_type(node: exp.Expr) -> Datatype | None:
     left, right = _operand_types(node)
     if INTERVAL in (left, right):
         return _time_plus_interval_type(left, right)
-    if DATE in (left, right) and INT64 in (left, right):
+    if DATE in (left, right) and any(side is not None and _may_be_day_count(side) for side in (left, right)):
         return DATE
     if left == right and left in _TIME_TYPES:
         return INTERVAL
     return _numeric_or_float_type(common_type((left, right)))
+
+
+def _may_be_day_count(datatype: Datatype) -> bool:
+    return datatype in (INT64, VARIANT) or datatype.is_event_number
 
 
 _TIME_TYPES: Final = (DATE, DATETIME, TIMESTAMP, TIME)
@@ -352,7 +358,9 @@ def _time_plus_interval_type(left: Datatype | None, right: Datatype | None) -> D
 
 
 def _numeric_or_float_type(datatype: Datatype | None) -> Datatype | None:
-    return FLOAT64 if datatype is not None and datatype.kind in (Kind.VARIANT, Kind.STRING, Kind.JSON) else datatype
+    if datatype == VARIANT:
+        return EVENT_NUMBER
+    return FLOAT64 if datatype is not None and datatype.kind in (Kind.STRING, Kind.JSON) else datatype
 
 
 def _division_type(node: exp.Expr) -> Datatype | None:
@@ -400,7 +408,7 @@ def _common_argument_type(node: exp.Expr) -> Datatype | None:
 
 
 def _array_type(node: exp.Expr) -> Datatype | None:
-    return array_of(common_type(datatype_of(item) for item in node.expressions))
+    return array_of(common_stored_type(datatype_of(item) for item in node.expressions))
 
 
 def _struct_type(node: exp.Expr) -> Datatype | None:
@@ -412,6 +420,12 @@ def _struct_field_type(item: exp.Expr) -> tuple[str, Datatype | None]:
         return item.name, datatype_of(item.expression)
     name = item.name if isinstance(item, (exp.Column, exp.Dot)) else item.alias
     return name, datatype_of(item)
+
+
+def _bitwise_type(node: exp.Expr) -> Datatype | None:
+    """Return the type of a bitwise operation: the type of its first operand, but INT64 for a number from an event."""
+    datatype = _first_operand_type(node)
+    return INT64 if datatype is not None and (datatype == VARIANT or datatype.is_event_number) else datatype
 
 
 def _subscript_type(node: exp.Expr) -> Datatype | None:
@@ -600,8 +614,8 @@ _RULE_BY_NODE_CLASS: Final[dict[type[exp.Expr], TypeRule]] = {
     **dict.fromkeys(
         (exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.SafeAdd, exp.SafeSubtract, exp.SafeMultiply), _arithmetic_type
     ),
-    **dict.fromkeys((exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseLeftShift), _first_operand_type),
-    exp.BitwiseRightShift: _first_operand_type,
+    **dict.fromkeys((exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseLeftShift), _bitwise_type),
+    exp.BitwiseRightShift: _bitwise_type,
     **dict.fromkeys((exp.Ceil, exp.Floor, exp.Round, exp.Trunc, exp.Avg), _float_unless_numeric_type),
     exp.Sum: _sum_type,
     **dict.fromkeys(

@@ -5,12 +5,14 @@ import sqlglot
 
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.datatypes import (
+    EVENT_NUMBER,
     FLOAT64,
     INT64,
     STRING,
     TIMESTAMP,
     VARIANT,
     array_of,
+    common_stored_type,
     common_type,
     datatype_of,
     inherit_metadata,
@@ -95,7 +97,10 @@ def test_unknown_expressions_have_no_type() -> None:
 def test_the_common_type_is_the_wider_one() -> None:
     assert common_type([INT64, None, FLOAT64]) == FLOAT64
     assert common_type([STRING, TIMESTAMP]) == TIMESTAMP
-    assert common_type([VARIANT, INT64]) == INT64
+    assert common_type([VARIANT, INT64]) == EVENT_NUMBER
+    assert common_type([EVENT_NUMBER, INT64]) == EVENT_NUMBER
+    assert common_type([EVENT_NUMBER, FLOAT64]) == common_type([FLOAT64, EVENT_NUMBER]) == FLOAT64
+    assert common_stored_type([VARIANT, INT64]) == VARIANT
     assert common_type([array_of(INT64), array_of(FLOAT64)]) == array_of(FLOAT64)
     assert common_type([struct_of([("a", INT64)]), struct_of([("b", FLOAT64)])]) == struct_of([("a", FLOAT64)])
     assert common_type([]) is None

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cordwood.engines.records import wrap_objects_as_records
+from cordwood.engines.records import integer_if_integral, read_event_number, wrap_objects_as_records
 from cordwood.errors import BadQueryValue
 from cordwood.model.datatype import Cell, Datatype, Kind
 
@@ -69,6 +69,8 @@ def rendered_type(engine_type: Datatype, declared_type: Datatype | None) -> Data
     """
     if declared_type is None:
         return engine_type
+    if declared_type.is_event_number and engine_type.kind in (Kind.FLOAT64, Kind.INT64, Kind.STRING):
+        return declared_type
     if declared_type.kind is engine_type.kind is Kind.ARRAY and engine_type.element is not None:
         return Datatype(Kind.ARRAY, element=rendered_type(engine_type.element, declared_type.element))
     if declared_type.kind is engine_type.kind is Kind.STRUCT:
@@ -140,8 +142,14 @@ def cell_renderer(datatype: Datatype) -> CellRenderer:
     if datatype.kind in (Kind.ARRAY, Kind.STRUCT):
         render = _nested_renderer(datatype)
         return lambda value: None if value is None else _encode_raw_json(render(value))
-    scalar = _SCALAR_RENDERER_BY_KIND.get(datatype.kind, _render_unchanged)
+    scalar = _scalar_renderer(datatype)
     return lambda value: None if value is None else scalar(value)
+
+
+def _scalar_renderer(datatype: Datatype) -> CellRenderer:
+    if datatype.is_event_number:
+        return _render_event_number
+    return _SCALAR_RENDERER_BY_KIND.get(datatype.kind, _render_unchanged)
 
 
 def _nested_renderer(datatype: Datatype | None) -> NestedRenderer:
@@ -155,7 +163,7 @@ def _nested_renderer(datatype: Datatype | None) -> NestedRenderer:
         return _array_renderer(datatype.element)
     if datatype.kind is Kind.STRUCT:
         return _struct_renderer(datatype)
-    write = _JSON_RENDERER_BY_KIND.get(datatype.kind) or _SCALAR_RENDERER_BY_KIND.get(datatype.kind, _render_unchanged)
+    write = _JSON_RENDERER_BY_KIND.get(datatype.kind) or _scalar_renderer(datatype)
     return lambda value: None if value is None else write(value)
 
 
@@ -229,6 +237,12 @@ def _render_float(value: object) -> Cell:
     if math.isinf(number):
         return "Infinity" if number > 0 else "-Infinity"
     return number
+
+
+def _render_event_number(value: object) -> Cell:
+    """Render a number from events; a number that may be a large integer is an event's value, which is JSON."""
+    number = read_event_number(value) if isinstance(value, str) else _render_float(value)
+    return integer_if_integral(number) if isinstance(number, float) else number
 
 
 def _render_number(value: object) -> Cell:

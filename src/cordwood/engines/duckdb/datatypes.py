@@ -4,7 +4,7 @@ Values are converted in SQL where possible, because that is faster than in Pytho
 """
 
 from collections.abc import Callable, Sequence
-from math import inf, isfinite
+from math import isfinite
 
 import msgspec
 from duckdb.sqltypes import DuckDBPyType
@@ -12,7 +12,14 @@ from duckdb.sqltypes import DuckDBPyType
 from cordwood.engines.duckdb.rules.building_blocks import decode_engine_name
 from cordwood.engines.duckdb.rules.times import INTERVAL_TEXT_SQL
 from cordwood.engines.duckdb.storage.tables import quote_identifier
-from cordwood.engines.records import convert_struct_or_array_json, wrap_objects_as_records
+from cordwood.engines.records import (
+    TEXT_BY_SPECIAL_FLOAT,
+    convert_struct_or_array_json,
+    integer_if_integral,
+    mark_event_numbers,
+    read_event_number,
+    wrap_objects_as_records,
+)
 from cordwood.model.datatype import Cell, Datatype, Kind
 
 _KIND_BY_TYPE_NAME = {
@@ -62,18 +69,30 @@ def datatype_of(duckdb_type: DuckDBPyType) -> Datatype:
     return Datatype(kind)
 
 
+# A function that converts the fetched values of a column to cells.
+CellReader = Callable[[Sequence[object]], list[Cell]]
+
+
 def render_cell_sql(value: str, duckdb_type: DuckDBPyType) -> str:
-    """Return SQL that converts a value of the type `duckdb_type` to the form that `cell_reader` expects."""
+    """Return SQL that converts a value of the type `duckdb_type` to the form that the column's `CellReader` expects."""
     name = _type_name(duckdb_type)
     if name in {"list", "array", "struct"}:
         return f"to_json({_render_nested_json_sql(value, duckdb_type)})::VARCHAR"
     return _CELL_TEMPLATE_BY_TYPE.get(name, "{0}").format(value)
 
 
-def cell_reader(duckdb_type: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]] | None:
+def cell_readers(types: Sequence[DuckDBPyType], declared_types: Sequence[Datatype | None]) -> list[CellReader | None]:
+    """Return the readers of an answer's columns; `declared_types` are their types in BigQuery, or are empty."""
+    declared_types = declared_types or (None,) * len(types)
+    return [_cell_reader(*column_types) for column_types in zip(types, declared_types, strict=False)]
+
+
+def _cell_reader(duckdb_type: DuckDBPyType, declared_type: Datatype | None) -> CellReader | None:
     """Return the function that converts a fetched column to cells, or None if its values are cells already."""
     if _type_name(duckdb_type) in {"list", "array", "struct"}:
-        return _array_or_struct_cell_reader(duckdb_type)
+        return _array_or_struct_cell_reader(mark_event_numbers(datatype_of(duckdb_type), declared_type))
+    if declared_type is not None and declared_type.is_event_number:
+        return _EVENT_NUMBER_READER_BY_TYPE_NAME.get(_type_name(duckdb_type))
     return _CELL_READER_BY_TYPE_NAME.get(_type_name(duckdb_type))
 
 
@@ -145,7 +164,18 @@ def _read_floats(values: Sequence[object]) -> list[Cell]:
 
 
 def _float_or_text(value: float) -> float | str:
-    return value if isfinite(value) else {inf: "Infinity", -inf: "-Infinity"}.get(value, "NaN")
+    return value if isfinite(value) else TEXT_BY_SPECIAL_FLOAT.get(value, "NaN")
+
+
+def _read_event_numbers(values: Sequence[object]) -> list[Cell]:
+    return [
+        None
+        if not isinstance(value, float)
+        else integer_if_integral(value)
+        if isfinite(value)
+        else _float_or_text(value)
+        for value in values
+    ]
 
 
 def _read_decimals(values: Sequence[object]) -> list[Cell]:
@@ -160,13 +190,12 @@ def _read_json(values: Sequence[object]) -> list[Cell]:
     return [None if value is None else msgspec.Raw(str(value).encode()) for value in values]
 
 
-def _array_or_struct_cell_reader(duckdb_type: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]]:
+def _array_or_struct_cell_reader(datatype: Datatype) -> CellReader:
     """Return the function that converts a fetched column of arrays or structs to cells.
 
     Objects inside an event's value become records, which are arrays with one struct; structs that the query made stay
     structs.
     """
-    datatype = datatype_of(duckdb_type)
     return lambda values: [
         None if value is None else convert_struct_or_array_json(str(value), datatype) for value in values
     ]
@@ -176,7 +205,11 @@ def _wrap_json_as_records(values: Sequence[object]) -> list[Cell]:
     return [None if value is None or value == "null" else wrap_objects_as_records(str(value)) for value in values]
 
 
-_CELL_READER_BY_TYPE_NAME: dict[str, Callable[[Sequence[object]], list[Cell]]] = {
+_EVENT_NUMBER_READER_BY_TYPE_NAME: dict[str, CellReader] = {
+    "double": _read_event_numbers,
+    "variant": lambda values: [None if value is None else read_event_number(str(value)) for value in values],
+}
+_CELL_READER_BY_TYPE_NAME: dict[str, CellReader] = {
     "double": _read_floats,
     "float": _read_floats,
     "decimal": _read_decimals,

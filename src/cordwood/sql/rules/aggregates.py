@@ -8,7 +8,7 @@ from sqlglot import exp
 from cordwood.errors import BadQuerySyntax
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.budget import copy_tree
-from cordwood.sql.datatypes import inherit_metadata, kind_of
+from cordwood.sql.datatypes import inherit_metadata, is_event_number, kind_of
 from cordwood.sql.lowering import (
     bigquery_function_name,
     fragment_node,
@@ -21,10 +21,14 @@ from cordwood.sql.nodes import constant_int
 
 _MODIFIER_CLASSES: Final = (exp.Limit, exp.Order, exp.IgnoreNulls, exp.RespectNulls, exp.HavingMax, exp.Distinct)
 
+# Integers with fewer digits are below 2^53, so that a FLOAT64 holds them exactly.
+MIN_LARGE_INTEGER_DIGITS: Final = 16
+
 _EVENT_VALUE_KIND_BY_AGGREGATE: Final[dict[type[exp.Expr], Kind]] = {
     **dict.fromkeys((exp.LogicalAnd, exp.LogicalOr, exp.CountIf), Kind.BOOL),
     **dict.fromkeys((exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop), Kind.FLOAT64),
     **dict.fromkeys((exp.Sum, exp.Avg), Kind.FLOAT64),
+    **dict.fromkeys((exp.BitwiseAndAgg, exp.BitwiseOrAgg, exp.BitwiseXorAgg), Kind.INT64),
 }
 
 
@@ -73,7 +77,7 @@ def _check_argument_kind(node: exp.Expr, value: exp.Expr) -> None:
     if kind is Kind.INTERVAL:
         raise_unsupported(node, f"{bigquery_function_name(node)} of INTERVAL")
     kinds, expectation = _ACCEPTED_KINDS_BY_AGGREGATE[type(node)]
-    if kind not in kinds:
+    if kind not in kinds and not (Kind.INT64 in kinds and is_event_number(value)):
         raise BadQuerySyntax(
             f"{bigquery_function_name(node)} takes {expectation}, not {kind}.", span=span_of_node_or_descendant(node)
         )

@@ -13,7 +13,7 @@ from sqlglot import exp
 from cordwood.errors import BadQueryValue
 from cordwood.model.datatype import DATE_AND_TIME_KINDS, EXACT_NUMERIC_KINDS, NUMBER_KINDS, Datatype, Kind
 from cordwood.sql.budget import copy_tree
-from cordwood.sql.datatypes import STRING, datatype_of, kind_of, set_datatype
+from cordwood.sql.datatypes import STRING, datatype_of, is_event_number, kind_of, set_datatype
 from cordwood.sql.lowering import (
     RuleSet,
     fragment_node,
@@ -175,7 +175,7 @@ def _next_argument(node: exp.Expr, letter: str, arguments: Iterator[exp.Expr]) -
     if argument is None:
         _raise_bad_value(node, f"FORMAT has too few arguments: there is none for %{letter}.")
     kinds, kind = _ACCEPTED_KINDS_BY_LETTER.get(letter), kind_of(argument)
-    if kinds and kind not in (None, Kind.VARIANT, *kinds):
+    if kinds and kind not in (None, Kind.VARIANT, *kinds) and not (Kind.INT64 in kinds and is_event_number(argument)):
         hint = "Write %t for a value of any type." if letter == "s" else None
         _raise_bad_value(
             node, f"%{letter} of FORMAT takes {_join_kind_names(kinds)}, but its argument is {kind}.", hint
@@ -456,7 +456,7 @@ class FormatRules(msgspec.Struct, frozen=True):
 
     def _append_fraction_to_whole_float(self, text: exp.Expr, datatype: Datatype | None) -> exp.Expr:
         """Append `.0` to a FLOAT64 that is a whole number, to distinguish it from an INT64."""
-        if datatype is None or datatype.kind is not Kind.FLOAT64:
+        if datatype is None or datatype.kind is not Kind.FLOAT64 or datatype.is_event_number:
             return text
         words = self.common_sql
         return words.fill_template(

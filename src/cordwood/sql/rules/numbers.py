@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.budget import copy_tree
-from cordwood.sql.datatypes import inherit_metadata, kind_of
+from cordwood.sql.datatypes import INT64, inherit_metadata, is_event_number, kind_of, set_datatype
 from cordwood.sql.lowering import LoweringRule, RuleSet, fragment_node, raise_unsupported
 from cordwood.sql.nodes import (
     Operation,
@@ -24,6 +24,7 @@ from cordwood.sql.nodes import (
     internal_function_name,
     operation_node,
 )
+from cordwood.sql.rules.event_numbers import EventNumberRules
 from cordwood.sql.rules.vocabulary import CommonSql
 
 _ROUNDING_MODES = ("ROUND_HALF_AWAY_FROM_ZERO", "ROUND_HALF_EVEN")
@@ -245,6 +246,12 @@ class NumberRules(msgspec.Struct, frozen=True):
 
     def _to_number_operand(self, node: exp.Expr, other: exp.Expr) -> exp.Expr:
         return node if kind_of(other) is Kind.INTERVAL else self.to_number(node)
+
+    def to_whole_number(self, node: exp.Expr) -> exp.Expr:
+        """Return a number from an event without its fraction, as INT64; return other values unchanged."""
+        if not is_event_number(node):
+            return node
+        return set_datatype(EventNumberRules(self.common_sql).without_fraction(self.to_float(node)), INT64)
 
     def cast_to_exact_type(self, node: exp.Expr, result: exp.Expr) -> exp.Expr:
         """Cast the result to the node's type if this is NUMERIC or BIGNUMERIC; return other results unchanged."""

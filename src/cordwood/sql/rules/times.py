@@ -15,7 +15,7 @@ from sqlglot import exp
 from cordwood.errors import BadQuerySyntax
 from cordwood.model.datatype import DATE_AND_TIME_KINDS, Kind
 from cordwood.sql.budget import copy_tree
-from cordwood.sql.datatypes import inherit_metadata, kind_of
+from cordwood.sql.datatypes import inherit_metadata, is_event_number, kind_of
 from cordwood.sql.lowering import (
     LoweringRule,
     RuleSet,
@@ -443,7 +443,7 @@ class TimeRules(msgspec.Struct, frozen=True):
         parts = [(key.upper(), value) for key, value in node.args.items() if isinstance(value, exp.Expr)]
         values = [(unit, value.expression if isinstance(value, exp.Kwarg) else value) for unit, value in parts]
         for _, value in values:
-            if kind_of(value) not in (None, Kind.INT64, Kind.VARIANT):
+            if kind_of(value) not in (None, Kind.INT64) and not is_event_number(value):
                 message = f"No matching signature for MAKE_INTERVAL for argument type {kind_of(value)}."
                 raise BadQuerySyntax(
                     message,

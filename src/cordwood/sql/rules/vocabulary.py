@@ -90,6 +90,19 @@ class CommonSql(msgspec.Struct, frozen=True):
     bracketed_array_text: ArrayTextPrinter
     struct_field: Callable[[str, int], str]
 
+    # Conversions of numbers from events. The first two convert a text and a FLOAT64 to INT64, and give an arbitrary
+    # value unless it is an integer. The third one rounds a FLOAT64 to INT64, halves away from zero, and fails if it is
+    # out of range. The fourth one removes the fraction, and gives NULL if the FLOAT64 is out of range. The fifth one
+    # converts a FLOAT64 to an event's value; its second operand is the result of one of the first two, which the event's
+    # value is if both operands are equal.
+    text_as_exact_integer: UnarySqlBuilder
+    float_as_exact_integer: UnarySqlBuilder
+    round_to_integer: UnarySqlBuilder
+    truncate_to_integer: UnarySqlBuilder
+    number_as_event_value: BinarySqlBuilder
+    # A test whether the first operand is between the others.
+    is_between: TernarySqlBuilder
+
     nan: str
     is_finite: UnarySqlBuilder
     is_infinite: UnarySqlBuilder

@@ -15,13 +15,14 @@ from cordwood.engines.clickhouse.rules.building_blocks import (
     convert_implicitly,
     fail_if_sql,
     fill_template,
+    number_as_json_sql,
     type_name_node,
 )
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.numbers import NUMBER_RULES
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, NUMBER_KINDS, Kind
 from cordwood.sql.budget import copy_tree
-from cordwood.sql.datatypes import STRING, datatype_of, kind_of
+from cordwood.sql.datatypes import STRING, datatype_of, is_event_number, kind_of
 from cordwood.sql.lowering import (
     LoweringRule,
     RuleSet,
@@ -32,6 +33,7 @@ from cordwood.sql.lowering import (
 )
 from cordwood.sql.nodes import constant_int, constant_python_value, is_int32_constant, may_be_number
 from cordwood.sql.rules.aggregates import (
+    MIN_LARGE_INTEGER_DIGITS,
     AggregateArgument,
     aggregated_event_value_kind,
     combine_aggregates,
@@ -154,7 +156,7 @@ def apply_template_outside_window(node: exp.Expr, aggregate: exp.Expr, template:
 
 def _aggregated_value(argument: AggregateArgument, node: exp.Expr) -> exp.Expr:
     kind = aggregated_event_value_kind(node)
-    if kind_of(argument.value) is Kind.VARIANT and kind is not None:
+    if is_event_number(argument.value) and kind is not None:
         return convert_implicitly(argument.value, kind)
     return argument.value
 
@@ -286,8 +288,13 @@ def _min_or_max_of_floats(node: exp.Expr, name: str, value: exp.Expr) -> exp.Exp
 def _min_or_max_of_event_values(name: str, value: exp.Expr) -> exp.Expr:
     numbers, texts = convert_implicitly(value, Kind.FLOAT64), convert_implicitly(copy_tree(value), Kind.STRING)
     counts = (fragment_node("count({0})", copy_tree(values)) for values in (numbers, texts))
-    extremes = (fragment_node(f"{name}OrNull({{0}})", values) for values in (numbers, texts))
-    return combine_aggregates("if({0} = {1}, toString({2}), toJSONString({3}))", *counts, *extremes)
+    extremes = (fragment_node(f"{name}OrNull({{0}})", copy_tree(values)) for values in (numbers, texts))
+    large_integer = fragment_node(
+        f"{name}OrNull(if(length({{0}}) >= {MIN_LARGE_INTEGER_DIGITS}, toInt64OrNull({{0}}), NULL))", texts
+    )
+    integer = "if(ifNull(toFloat64({4}) = {2}, false), {4}, accurateCastOrNull({2}, 'Int64'))"
+    template = f"if({{0}} = {{1}}, {number_as_json_sql('{2}', integer)}, toJSONString({{3}}))"
+    return combine_aggregates(template, *counts, *extremes, large_integer)
 
 
 def _translate_any_value(node: exp.Expr) -> exp.Expr:

@@ -6,9 +6,9 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.model.datatype import DATE_AND_TIME_KINDS, NUMBER_KINDS, Datatype, Kind
+from cordwood.model.datatype import DATE_AND_TIME_KINDS, EXACT_NUMERIC_KINDS, Datatype, Kind
 from cordwood.sql.budget import copy_tree
-from cordwood.sql.datatypes import Conversion, ConversionByKinds, convert_to, inherit_metadata, kind_of
+from cordwood.sql.datatypes import Conversion, ConversionByKinds, convert_to, inherit_metadata, is_event_number, kind_of
 from cordwood.sql.lowering import (
     PLACEHOLDER_PATTERN,
     RAISED_ERROR_PREFIX,
@@ -22,6 +22,7 @@ from cordwood.sql.lowering import (
     string_literal_node,
 )
 from cordwood.sql.nodes import CONSTANT_VALUE_METADATA_KEY, constant_text, struct_field_name
+from cordwood.sql.rules.event_numbers import EventNumberRules, FloatOfEventValue, FloatOfInteger
 from cordwood.sql.rules.times import (
     CANONICAL_PATTERN_BY_KIND,
     engine_spelling_of_time,
@@ -309,6 +310,41 @@ def _event_time_template(kind: Kind) -> str:
 _KINDS_WITH_DATE: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE)
 
 
+def _event_value_to_float(node: exp.Expr) -> exp.Expr:
+    return fragment_node("accurateCastOrNull({0}, 'Float64')", event_value_as_text(node), operation=FloatOfEventValue())
+
+
+def _integer_to_float(node: exp.Expr) -> exp.Expr:
+    return fragment_node("CAST({0}, 'Nullable(Float64)')", node, operation=FloatOfInteger())
+
+
+def _event_value_to_integer(node: exp.Expr) -> exp.Expr:
+    return fill_template(EVENT_NUMBER_TEXT_TO_INTEGER_SQL, event_value_as_text(node))
+
+
+def _float_to_integer(node: exp.Expr) -> exp.Expr:
+    """Convert a number from an event to INT64; a FLOAT64 that is no such number is not converted implicitly."""
+    return EVENT_NUMBER_RULES.to_integer(node) if is_event_number(node) else node
+
+
+def _number_to_json(node: exp.Expr) -> exp.Expr:
+    return EVENT_NUMBER_RULES.as_event_value(node)
+
+
+def round_to_integer_sql(number: str) -> str:
+    """Return SQL that rounds a float to INT64, halves away from zero; it is NULL if the float is out of range."""
+    return f"accurateCastOrNull(trunc({number}) + sign({number}) * (abs({number} - trunc({number})) >= 0.5), 'Int64')"
+
+
+# SQL that reads the text of a number from an event as INT64. A number with a fraction or an exponent is rounded.
+EVENT_NUMBER_TEXT_TO_INTEGER_SQL: Final = f"coalesce(toInt64OrNull(@a), {round_to_integer_sql('toFloat64OrNull(@a)')})"
+
+
+def number_as_json_sql(number: str, integer: str) -> str:
+    """Return SQL for the JSON of the float `number`: of `integer` if both are equal."""
+    return f"if(ifNull(toFloat64({integer}) = {number}, false), toString({integer}), nullIf(toJSONString({number}), 'null'))"
+
+
 def event_text_sql(value: str) -> str:
     """Return an SQL template that decodes `value`, a stored value in JSON, to the text that it represents."""
     return f"JSONExtract({value}, 'Nullable(String)')"
@@ -404,15 +440,19 @@ _IMPLICIT_CONVERSIONS: Final[ConversionByKinds] = {
     (Kind.DATETIME, Kind.DATE): _cast_conversion(Kind.DATE),
     (Kind.TIMESTAMP, Kind.DATETIME): timestamp_to_utc_wall_clock,
     (Kind.TIMESTAMP, Kind.DATE): _cast_conversion(Kind.DATE),
-    (Kind.INT64, Kind.FLOAT64): _cast_conversion(Kind.FLOAT64),
+    (Kind.INT64, Kind.FLOAT64): _integer_to_float,
+    (Kind.INT64, Kind.VARIANT): lambda node: fragment_node("toString({0})", node),
+    (Kind.FLOAT64, Kind.INT64): _float_to_integer,
+    (Kind.FLOAT64, Kind.VARIANT): _number_to_json,
     (Kind.INT64, Kind.NUMERIC): _cast_conversion(Kind.NUMERIC),
     (Kind.NUMERIC, Kind.FLOAT64): _cast_conversion(Kind.FLOAT64),
     (Kind.BIGNUMERIC, Kind.FLOAT64): _cast_conversion(Kind.FLOAT64),
     (Kind.VARIANT, Kind.STRING): event_value_as_text,
     (Kind.VARIANT, Kind.BYTES): event_value_as_text,
     (Kind.VARIANT, Kind.JSON): lambda node: node,
-    **{(Kind.VARIANT, kind): _try_cast_conversion(Kind.FLOAT64) for kind in NUMBER_KINDS},
-    **{(Kind.VARIANT, kind): _try_cast_conversion(kind) for kind in (Kind.BOOL,)},
+    (Kind.VARIANT, Kind.INT64): _event_value_to_integer,
+    **{(Kind.VARIANT, kind): _event_value_to_float for kind in (Kind.FLOAT64, *EXACT_NUMERIC_KINDS)},
+    (Kind.VARIANT, Kind.BOOL): _try_cast_conversion(Kind.BOOL),
     **{(Kind.VARIANT, kind): _event_value_to_time_conversion(kind) for kind in DATE_AND_TIME_KINDS},
 }
 
@@ -477,6 +517,12 @@ COMMON_SQL: Final = CommonSql(
     let_binding="arrayMap({1} -> {2}, [{0}])[1]".format,
     bracketed_array_text=_bracketed_array_text,
     struct_field="tupleElement({}, {})".format,
+    text_as_exact_integer="toInt64OrNull({})".format,
+    float_as_exact_integer="accurateCastOrNull({}, 'Int64')".format,
+    round_to_integer=round_to_integer_sql,
+    truncate_to_integer="accurateCastOrNull(trunc({}), 'Int64')".format,
+    number_as_event_value=number_as_json_sql,
+    is_between="{} BETWEEN {} AND {}".format,
     nan="nan",
     is_finite="isFinite({})".format,
     is_infinite="isInfinite({})".format,
@@ -485,3 +531,5 @@ COMMON_SQL: Final = CommonSql(
     to_unix_micros="toUnixTimestamp64Micro({})".format,
     from_unix_micros="fromUnixTimestamp64Micro({}, 'UTC')".format,
 )
+
+EVENT_NUMBER_RULES: Final = EventNumberRules(COMMON_SQL)

@@ -7,21 +7,26 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import (
     COMMON_SQL,
+    EVENT_NUMBER_RULES,
+    EVENT_NUMBER_TEXT_TO_INTEGER_SQL,
     TYPE_NAME_BY_KIND,
     convert_implicitly,
     event_value_as_text,
     fail_if_sql,
     fill_template,
+    round_to_integer_sql,
     text_to_time,
     type_name_node,
 )
 from cordwood.engines.clickhouse.rules.time_text import TIME_PRINTER
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Datatype, Kind
+from cordwood.model.event import ValueKind
 from cordwood.sql.budget import copy_tree
-from cordwood.sql.datatypes import FLOAT64, INT64
+from cordwood.sql.datatypes import is_event_number
 from cordwood.sql.lowering import fragment_node, quoted_literal_sql, raise_unsupported, returns_null_on_error
-from cordwood.sql.nodes import CONSTANT_VALUE_METADATA_KEY, constant_text
+from cordwood.sql.nodes import CONSTANT_VALUE_METADATA_KEY, PATH_KINDS_METADATA_KEY, constant_text
 from cordwood.sql.rules.conversions import Caster, CastRules, LiteralRules, parent_outside_sign_and_parentheses
+from cordwood.sql.rules.event_numbers import has_exact_integers
 
 # Directly below these nodes, for example LIMIT and GROUP BY, an integer is a position or a count. ClickHouse requires a
 # plain literal there, so that the literal is not wrapped in a conversion to its type.
@@ -70,13 +75,19 @@ def _cast_composite(_: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
 
 def _text_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     """Cast a text to INT64; the text has decimal digits, or hexadecimal digits after 0x."""
+    return fill_template(_parse_or_fail_sql(node, _INTEGER_TEXT_SQL, "Bad int64 value"), value)
+
+
+def _integer_text_sql() -> str:
     decimal = "toInt64OrNull(replaceRegexpOne(trimBoth(@a), '^\\\\+', ''))"
     hexadecimal = (
         "if(match(trimBoth(@a), '^[+-]?0[xX][0-9a-fA-F]{1,16}$'), if(startsWith(trimBoth(@a), '-'), -1, 1) *"
         " reinterpretAsInt64(reverse(unhex(leftPad(replaceRegexpOne(trimBoth(@a), '^[+-]?0[xX]', ''), 16, '0')))), NULL)"
     ).replace("{1,16}", "+")
-    parsed = f"ifNull({decimal}, {hexadecimal})"
-    return fill_template(_parse_or_fail_sql(node, parsed, "Bad int64 value"), value)
+    return f"ifNull({decimal}, {hexadecimal})"
+
+
+_INTEGER_TEXT_SQL: Final = _integer_text_sql()
 
 
 def _parse_or_fail_sql(node: exp.Expr, parsed: str, message: str) -> str:
@@ -117,6 +128,15 @@ def _text_to_exact_numeric_caster(kind: Kind) -> Caster:
     return cast_text
 
 
+def _float_to_text(_: exp.Expr, value: exp.Expr) -> exp.Expr:
+    if not is_event_number(value) or not has_exact_integers(value):
+        return float_text(value)
+    integer = EVENT_NUMBER_RULES.exact_integer(copy_tree(value))
+    return fragment_node(
+        "if(ifNull(toFloat64({1}) = {0}, false), toString({1}), {2})", value, integer, float_text(copy_tree(value))
+    )
+
+
 def _float_to_numeric(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     """Cast a FLOAT64 to NUMERIC through its text, because ClickHouse's direct cast is wrong in the last digits."""
     return _text_to_exact_numeric_caster(Kind.NUMERIC)(node, fragment_node("toString({0})", value))
@@ -124,8 +144,12 @@ def _float_to_numeric(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 def _float_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     """Cast a FLOAT64 to INT64, rounding half away from zero, whereas ClickHouse rounds half to even."""
-    rounded = "(trunc(@a) + sign(@a) * (abs(@a - trunc(@a)) >= 0.5))"
-    rounded_int = f"accurateCastOrNull({rounded}, 'Int64')"
+    if is_event_number(value) and has_exact_integers(value):
+        value, integer = copy_tree(value), EVENT_NUMBER_RULES.exact_integer(copy_tree(value))
+        is_integer = "ifNull(toFloat64(@b) = @a, false)"
+        parsed = f"if({is_integer}, @b, {round_to_integer_sql('@a')})"
+        return fill_template(_parse_or_fail_sql(node, parsed, "Illegal conversion to int64"), value, integer)
+    rounded_int = round_to_integer_sql("@a")
     return fill_template(
         rounded_int
         if returns_null_on_error(node)
@@ -203,7 +227,17 @@ def interval_text(value: exp.Expr) -> exp.Expr:
 
 
 def _event_value_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    return cast_to(node, cast_to(node, convert_implicitly(value, Kind.STRING), FLOAT64), INT64)
+    """Cast an event's value to INT64: a number is rounded, and a text must be an integer, as in the cast of a text."""
+    kinds, text = value.meta_get(PATH_KINDS_METADATA_KEY), convert_implicitly(value, Kind.STRING)
+    if kinds == _ONLY_TEXT_KINDS:
+        return _text_to_int(node, text)
+    if kinds and ValueKind.TEXT not in kinds:
+        return fill_template(_parse_or_fail_sql(node, EVENT_NUMBER_TEXT_TO_INTEGER_SQL, "Bad int64 value"), text)
+    parsed = f"if(startsWith(@b, '\"'), {_INTEGER_TEXT_SQL}, {EVENT_NUMBER_TEXT_TO_INTEGER_SQL})"
+    return fill_template(_parse_or_fail_sql(node, parsed, "Bad int64 value"), text, copy_tree(value))
+
+
+_ONLY_TEXT_KINDS: Final = frozenset({ValueKind.TEXT})
 
 
 def _bytes_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -233,7 +267,7 @@ CAST_RULES: Final = CastRules(
         (Kind.BIGNUMERIC, Kind.INT64): "toInt64(round({0}))",
         (Kind.INT64, Kind.BOOL): "CAST({0} != 0, 'Nullable(Bool)')",
         (Kind.BOOL, Kind.INT64): "CAST({0}, 'Nullable(Int64)')",
-        (Kind.FLOAT64, Kind.STRING): lambda _, value: float_text(value),
+        (Kind.FLOAT64, Kind.STRING): _float_to_text,
         **{(kind, Kind.STRING): "toString({0})" for kind in (*EXACT_NUMERIC_KINDS, Kind.INT64, Kind.DATE)},
         # The value is cast to Bool first, because a comparison has ClickHouse's type UInt8, which is printed as 0 or 1.
         (Kind.BOOL, Kind.STRING): "toString(CAST({0}, 'Nullable(Bool)'))",

@@ -79,7 +79,7 @@ def _translate_array(node: exp.Expr) -> exp.Expr:
 
 
 def _convert_to_element_type(item: exp.Expr, element: Datatype | None) -> exp.Expr:
-    return item if element is None or kind_of(item) is Kind.VARIANT else convert_implicitly(item, element.kind)
+    return item if element is None else convert_implicitly(item, element.kind)
 
 
 def _array_of_query(query: exp.Expr) -> exp.Expr:

@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import (
     COMMON_SQL,
+    EVENT_NUMBER_RULES,
     IS_NULL_METADATA_KEY,
     convert_implicitly,
     event_value_as_text,
@@ -20,7 +21,7 @@ from cordwood.engines.clickhouse.rules.building_blocks import (
 )
 from cordwood.model.datatype import DATE_AND_TIME_KINDS, EXACT_NUMERIC_KINDS, Datatype, Kind
 from cordwood.sql.budget import copy_tree
-from cordwood.sql.datatypes import datatype_of, inherit_metadata, kind_of, set_datatype
+from cordwood.sql.datatypes import datatype_of, inherit_metadata, is_event_number, kind_of, set_datatype
 from cordwood.sql.lowering import (
     RAISED_ERROR_PREFIX,
     RuleSet,
@@ -31,6 +32,7 @@ from cordwood.sql.lowering import (
 )
 from cordwood.sql.nodes import COMPARISON_OPERATORS, constant_python_value, constant_text, is_null
 from cordwood.sql.rules.conversions import ConditionRules, comparison_kind_with_event_value, mark_argument_null_on_error
+from cordwood.sql.rules.event_numbers import conditional_number
 
 _CONDITION_RULES: Final = ConditionRules(COMMON_SQL)
 
@@ -56,6 +58,9 @@ def _translate_comparison(node: exp.Expr) -> exp.Expr:
     if type(node) in (exp.EQ, exp.NEQ) and _compares_structs(node):
         equality = _fields_equal_sql("{0}", "{1}", datatype_of(node.this), datatype_of(node.expression))
         return fragment_node(equality if isinstance(node, exp.EQ) else f"(NOT {equality})", node.this, node.expression)
+    compared = EVENT_NUMBER_RULES.compare(type(node), node.this, node.expression)
+    if compared is not None:
+        return compared
     left, right = _convert_to_common_kind([node.this, node.expression])
     if kind_of(left) is Kind.INTERVAL is kind_of(right):
         left, right = _interval_length_micros(left), _interval_length_micros(right)
@@ -101,6 +106,9 @@ def _convert_operand(side: exp.Expr, kind: Kind) -> exp.Expr:
 
 def _translate_between(node: exp.Expr) -> exp.Expr:
     parts = [node.this, node.args["low"], node.args["high"]]
+    compared = EVENT_NUMBER_RULES.is_between(*parts)
+    if compared is not None:
+        return compared
     kind = _comparison_kind([kind_of(part) for part in parts])
     return fragment_node(
         "({0} BETWEEN {1} AND {2})", *(_convert_operand(part, kind) if kind else part for part in parts)
@@ -113,6 +121,9 @@ def _translate_in(node: exp.Expr) -> exp.Expr:
         return _translate_in_array(node.this, unnest.expressions[0] if isinstance(unnest, exp.Unnest) else unnest)
     if node.args.get("query"):
         return _translate_in_query(node)
+    compared = EVENT_NUMBER_RULES.is_in(node.this, node.expressions)
+    if compared is not None:
+        return compared
     return _translate_in_list(*_convert_to_common_kind([node.this, *node.expressions]))
 
 
@@ -147,7 +158,8 @@ def _translate_in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
     elif element is not None and element.kind is Kind.STRUCT and element.fields:
         return _translate_struct_in_array(value, array, _fields_equal_sql("{0}", "_e", datatype_of(value), element))
     elif element is not None:
-        value = convert_implicitly(value, element.kind)
+        is_number = is_event_number(value)
+        value = convert_implicitly(value, comparison_kind_with_event_value(element.kind) if is_number else element.kind)
     return fragment_node(
         "multiIf(empty({1}), false, isNull({0}), NULL, has({1}, {0}), true, has({1}, NULL), NULL, false)", value, array
     )
@@ -228,8 +240,6 @@ def _cast_branch(value: exp.Expr, datatype: Datatype) -> exp.Expr:
     name = type_name_node(datatype)
     if name is not None and datatype.kind in _KINDS_CAST_IN_BRANCHES and datatype_of(value) != datatype:
         return fragment_node("CAST({0}, {1})", value, name)
-    if kind_of(value) is Kind.VARIANT and datatype.kind is Kind.INT64:
-        return fragment_node("toInt64({0})", convert_implicitly(value, Kind.FLOAT64))
     return convert_implicitly(value, datatype.kind)
 
 
@@ -240,12 +250,18 @@ def _translate_case(node: exp.Expr) -> exp.Expr:
     for branch_ in branches:
         parts += [_branch_condition(subject, branch_.this, kind), convert_branch(branch_.args["true"], node)]
     parts.append(convert_branch(node.args.get("default"), node))
-    return fragment_node(f"multiIf({placeholders_text(len(parts))})", *parts)
+    template = f"multiIf({placeholders_text(len(parts))})"
+    if is_event_number(node):
+        return conditional_number(template, parts, (*range(1, len(parts), 2), len(parts) - 1))
+    return fragment_node(template, *parts)
 
 
 def _branch_condition(subject: exp.Expr | None, condition: exp.Expr, kind: Kind | None) -> exp.Expr:
     if subject is None:
         return _CONDITION_RULES.to_boolean(condition)
+    compared = EVENT_NUMBER_RULES.compare(exp.EQ, copy_tree(subject), condition)
+    if compared is not None:
+        return compared
     left, right = (convert_implicitly(side, kind) if kind else side for side in (copy_tree(subject), condition))
     return fragment_node("{0} = {1}", left, right)
 
@@ -253,12 +269,13 @@ def _branch_condition(subject: exp.Expr | None, condition: exp.Expr, kind: Kind 
 def _translate_if(node: exp.Expr) -> exp.Expr:
     if isinstance(node.parent, exp.Case) and node.arg_key == "ifs":
         return node
-    return fragment_node(
-        "if({0}, {1}, {2})",
+    parts = [
         _CONDITION_RULES.to_boolean(node.this),
         convert_branch(node.args["true"], node),
         convert_branch(node.args.get("false"), node),
-    )
+    ]
+    template = "if({0}, {1}, {2})"
+    return conditional_number(template, parts, (1, 2)) if is_event_number(node) else fragment_node(template, *parts)
 
 
 def _translate_coalesce(node: exp.Expr) -> exp.Expr:
@@ -267,7 +284,10 @@ def _translate_coalesce(node: exp.Expr) -> exp.Expr:
         return typed_null(datatype_of(node))
     if kind_of(node) is Kind.ARRAY:
         return parts[0]
-    return fragment_node(f"coalesce({placeholders_text(len(parts))})", *parts)
+    template = f"coalesce({placeholders_text(len(parts))})"
+    if is_event_number(node):
+        return conditional_number(template, parts, tuple(range(len(parts))))
+    return fragment_node(template, *parts)
 
 
 def _coalesce_to_case(node: exp.Expr) -> exp.Expr:
@@ -285,6 +305,9 @@ def _coalesce_to_case(node: exp.Expr) -> exp.Expr:
 def _translate_nullif(node: exp.Expr) -> exp.Expr:
     left, right = node.this, node.expression
     kind = _comparison_kind([kind_of(left), kind_of(right)])
+    equal = EVENT_NUMBER_RULES.compare(exp.EQ, left, right)
+    if equal is not None:
+        return fragment_node("if({0}, NULL, {1})", equal, copy_tree(left))
     if kind is not None and kind_of(left) is Kind.VARIANT:
         return fragment_node("if({0} = {1}, NULL, {2})", convert_implicitly(left, kind), right, copy_tree(left))
     return fragment_node("nullIf({0}, {1})", left, convert_implicitly(right, kind) if kind else right)

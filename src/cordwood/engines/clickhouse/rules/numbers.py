@@ -16,7 +16,8 @@ from cordwood.engines.clickhouse.rules.building_blocks import (
     typed_null,
 )
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
-from cordwood.sql.datatypes import datatype_of, kind_of
+from cordwood.sql.budget import copy_tree
+from cordwood.sql.datatypes import datatype_of, is_event_number, kind_of
 from cordwood.sql.lowering import (
     LoweringRule,
     RuleSet,
@@ -27,6 +28,7 @@ from cordwood.sql.lowering import (
     string_literal_node,
 )
 from cordwood.sql.nodes import constant_int, constant_python_value, is_int32_constant, is_null
+from cordwood.sql.rules.event_numbers import has_exact_integers
 from cordwood.sql.rules.numbers import PARSE_NUMERIC_PATTERN, NumberRules, may_overflow_float64, rounds_to_even
 
 NUMBER_RULES: Final = NumberRules(COMMON_SQL)
@@ -71,9 +73,9 @@ def _translate_safe_division(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_integer_division(node: exp.Expr) -> exp.Expr:
-    if Kind.FLOAT64 in (kind_of(node.this), kind_of(node.expression)):
+    left, right = NUMBER_RULES.to_whole_number(node.this), NUMBER_RULES.to_whole_number(node.expression)
+    if Kind.FLOAT64 in (kind_of(left), kind_of(right)):
         raise_unsupported(node, "DIV of a FLOAT64")
-    left, right = NUMBER_RULES.to_number_operands(node)
     if kind_of(left) in EXACT_NUMERIC_KINDS or kind_of(right) in EXACT_NUMERIC_KINDS:
         quotient = "trunc(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf(CAST(@b, 'Nullable(Decimal(38, 9))'), 0))"
         return fill_template(
@@ -95,7 +97,18 @@ def _translate_remainder(node: exp.Expr) -> exp.Expr:
         divisor = "CAST(@b, 'Nullable(Decimal(38, 9))')"
         quotient = f"trunc(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf({divisor}, 0))"
         remainder = _cast_to_numeric_sql(node, f"@a - {quotient} * {divisor}")
+    elif is_event_number(node) and (has_exact_integers(left) or has_exact_integers(right)):
+        return _remainder_of_event_numbers(node, left, right)
     return fill_template(fail_if_sql(node, "(@b = 0 AND isNotNull(@a))", "division by zero", remainder), left, right)
+
+
+def _remainder_of_event_numbers(node: exp.Expr, left: exp.Expr, right: exp.Expr) -> exp.Expr:
+    """Return the remainder of numbers from events as a float, computed with all digits if both are integers."""
+    whole_numbers = [NUMBER_RULES.to_whole_number(copy_tree(side)) for side in (left, right)]
+    are_whole = "ifNull(toFloat64(@c) = toFloat64(@a) AND toFloat64(@d) = toFloat64(@b), false)"
+    remainder = f"if({are_whole}, toFloat64(@c % if(@d IN (0, -1), 1, @d)), toFloat64(@a) % if(@b IN (0, -1), 1, @b))"
+    check = fail_if_sql(node, "(@b = 0 AND isNotNull(@a))", "division by zero", remainder)
+    return fill_template(check, left, right, *whole_numbers)
 
 
 def _translate_multiplication(node: exp.Expr) -> exp.Expr:

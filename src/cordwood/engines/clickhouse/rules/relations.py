@@ -12,11 +12,16 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.aggregates import collect_array
-from cordwood.engines.clickhouse.rules.building_blocks import convert_implicitly, type_name_node, typed_null
+from cordwood.engines.clickhouse.rules.building_blocks import (
+    EVENT_NUMBER_RULES,
+    convert_implicitly,
+    type_name_node,
+    typed_null,
+)
 from cordwood.engines.clickhouse.rules.events import group_by_attached_texts
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.budget import copy_tree
-from cordwood.sql.datatypes import BOOL, FLOAT64, common_type, datatype_of, kind_of, set_datatype
+from cordwood.sql.datatypes import BOOL, common_stored_type, datatype_of, kind_of, set_datatype
 from cordwood.sql.grouping import grouping_keys, resolve_group_ordinal
 from cordwood.sql.lowering import RuleSet, fragment_node, identifier_node, placeholders_text, raise_unsupported
 from cordwood.sql.nodes import (
@@ -203,6 +208,7 @@ def _translate_alias(node: exp.Expr) -> exp.Expr:
     datatype = datatype_of(node) or datatype_of(node.this)
     if datatype is not None and isinstance(node.parent, exp.Select):
         node.set("this", _typed_column(node.this, datatype, converts=bool(node.meta_get("becomes"))))
+        EVENT_NUMBER_RULES.translate_result_column(node)
     return node
 
 
@@ -240,7 +246,7 @@ def _normalize_negative_zeros(select: exp.Expr) -> None:
     """Convert -0.0 to 0.0 in values by which rows are grouped, because BigQuery puts both into one group."""
     for value in _grouping_values(select):
         if kind_of(value) is Kind.FLOAT64:
-            replace_node(value, set_datatype(fragment_node("({0} + 0.)", copy_tree(value)), FLOAT64))
+            replace_node(value, set_datatype(fragment_node("({0} + 0.)", copy_tree(value)), datatype_of(value)))
 
 
 def _grouping_values(select: exp.Expr) -> list[exp.Expr]:
@@ -337,7 +343,7 @@ def _translate_set_operation(node: exp.Expr) -> exp.Expr:
     sides = [_projections_of_first_select(node.this), _projections_of_first_select(node.expression)]
     if len(sides[0]) == len(sides[1]):
         for items in zip(*sides, strict=True):
-            target_type = common_type(datatype_of(item) for item in items)
+            target_type = common_stored_type(datatype_of(item) for item in items)
             for item in filter(lambda item: isinstance(item, exp.Alias), items):
                 _set_column_type(item, target_type)
     return node

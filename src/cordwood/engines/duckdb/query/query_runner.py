@@ -16,7 +16,7 @@ import msgspec
 from duckdb.sqltypes import DuckDBPyType
 
 from cordwood.bounded_cache import BoundedCache, estimate_memory_bytes
-from cordwood.engines.duckdb.datatypes import cell_reader, datatype_of, render_cell_sql
+from cordwood.engines.duckdb.datatypes import CellReader, cell_readers, datatype_of, render_cell_sql
 from cordwood.engines.duckdb.faults import translate_duckdb_errors
 from cordwood.engines.duckdb.query.deferred_columns import compute_deferred_columns
 from cordwood.engines.duckdb.query.index_pruning import find_blocks_to_read
@@ -365,6 +365,7 @@ class _RunningQuery:
         # collector frees it. The whole statement contains long texts.
         self._deferred_columns = statement.computed_columns
         self._column_count = len(statement.column_names)
+        self._declared_types = statement.column_types
         self._redaction_cursor: duckdb.DuckDBPyConnection | None = None
         self._is_cancelled = False
         self._is_expired = False
@@ -439,9 +440,8 @@ class _RunningQuery:
             if remaining == 0:
                 with self.translate_errors_of_stopped_query():
                     rows.is_truncated = cursor.fetchone() is not None
-            yield _rows_to_cells(
-                self._redact_batch(fetched, types), types[: self._column_count], self._deferred_columns
-            )
+            readers = cell_readers(types[: self._column_count], self._declared_types)
+            yield _rows_to_cells(self._redact_batch(fetched, types), readers, self._deferred_columns)
 
     def _redact_batch(self, fetched: list[Row], types: ColumnTypes) -> list[Row]:
         if not self._redacted_columns.column_positions:
@@ -542,14 +542,13 @@ def _limit_clause(statement: Statement, rows: int) -> str:
 
 
 def _rows_to_cells(
-    fetched: Sequence[tuple[Any, ...]], types: ColumnTypes, completions: Sequence[ComputedColumn]
+    fetched: Sequence[tuple[Any, ...]], readers: Sequence[CellReader | None], completions: Sequence[ComputedColumn]
 ) -> list[Row]:
     """Convert fetched values to cells.
 
-    `types` are the types of the answer's columns. The columns that were fetched after these are not in the answer, but
-    serve to compute columns of the answer.
+    `readers` are for the answer's columns. The columns that were fetched after these are not in the answer, but serve
+    to compute columns of the answer.
     """
-    readers = [cell_reader(duckdb_type) for duckdb_type in types]
     if not any(readers) and not completions:
         return fetched  # type: ignore[return-value]
     columns: list[Sequence[Any]] = list(zip(*fetched, strict=True))

@@ -5,7 +5,6 @@ BigQuery defines them as approximations of the exact values.
 """
 
 from decimal import Decimal
-from typing import Final
 
 from sqlglot import exp
 
@@ -14,16 +13,18 @@ from cordwood.engines.duckdb.rules.building_blocks import (
     event_value_as_text,
     failure_sql,
     fill_template,
+    number_as_variant_sql,
 )
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.numbers import NUMBER_RULES
 from cordwood.engines.duckdb.rules.sort_keys import number_of_event_value
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.budget import copy_tree
-from cordwood.sql.datatypes import STRING, kind_of
+from cordwood.sql.datatypes import STRING, is_event_number, kind_of
 from cordwood.sql.lowering import LoweringRule, RuleSet, fragment_node, raise_unsupported
 from cordwood.sql.nodes import constant_int, constant_python_value, may_be_number
 from cordwood.sql.rules.aggregates import (
+    MIN_LARGE_INTEGER_DIGITS,
     AggregateArgument,
     aggregated_event_value_kind,
     combine_aggregates,
@@ -34,10 +35,6 @@ from cordwood.sql.rules.aggregates import (
     read_aggregate_argument,
     read_quantiles,
 )
-
-# The key in the `meta` of a node that marks a sum of values from events. The answer shows such a sum as an integer if
-# it is integral.
-EVENT_NUMBER_METADATA_KEY: Final = "event_number"
 
 
 def _build_array_agg(argument: AggregateArgument, *, skip_nulls: bool, value: str = "{0}") -> exp.Expr:
@@ -133,7 +130,7 @@ def _aggregate_call_template(name: str, argument: AggregateArgument) -> str:
 
 def _convert_aggregated_value(argument: AggregateArgument, node: exp.Expr) -> exp.Expr:
     kind = aggregated_event_value_kind(node)
-    if kind_of(argument.value) is Kind.VARIANT and kind is not None:
+    if is_event_number(argument.value) and kind is not None:
         return convert_implicitly(argument.value, kind)
     return argument.value
 
@@ -142,8 +139,6 @@ def _translate_sum(node: exp.Expr) -> exp.Expr:
     """Translate SUM; if it has a window, its result is cast outside of OVER."""
     argument = read_aggregate_argument(node)
     aggregate = fragment_node(_aggregate_call_template("sum", argument), _convert_aggregated_value(argument, node))
-    if kind_of(argument.value) is Kind.VARIANT:
-        aggregate.meta[EVENT_NUMBER_METADATA_KEY] = True
     return cast_outside_window(node, aggregate, "BIGINT" if kind_of(node) is Kind.INT64 else None)
 
 
@@ -224,14 +219,13 @@ def _min_or_max_rule(name: str) -> LoweringRule:
 def _min_or_max_of_event_values(name: str, value: exp.Expr) -> exp.Expr:
     numbers, texts = convert_implicitly(value, Kind.FLOAT64), convert_implicitly(copy_tree(value), Kind.STRING)
     counts = (fragment_node("count({0})", copy_tree(values)) for values in (numbers, texts))
-    extremes = (fragment_node(f"{name}({{0}})", values) for values in (numbers, texts))
-    template = f"CASE WHEN {{0}} = {{1}} THEN {number_to_variant_template('{2}')} ELSE ({{3}})::VARIANT END"
-    return combine_aggregates(template, *counts, *extremes)
-
-
-def number_to_variant_template(number: str) -> str:
-    """Return the template that converts the SQL value `number` to a VARIANT, as an integer if it is integral."""
-    return f"CASE WHEN {number} = trunc({number}) AND abs({number}) < 1e15 THEN {number}::BIGINT::VARIANT ELSE {number}::VARIANT END"
+    extremes = (fragment_node(f"{name}({{0}})", copy_tree(values)) for values in (numbers, texts))
+    # Only integers with many digits are converted a second time, because the conversion takes longer than all the rest.
+    large_integer = f"CASE WHEN strlen({{0}}) >= {MIN_LARGE_INTEGER_DIGITS} THEN try_cast({{0}} AS BIGINT) END"
+    exact_extreme = fragment_node(f"{name}({large_integer})", texts)
+    integer = "CASE WHEN {4}::DOUBLE = {2} THEN {4} ELSE try_cast({2} AS BIGINT) END"
+    template = f"CASE WHEN {{0}} = {{1}} THEN {number_as_variant_sql('{2}', f'({integer})')} ELSE ({{3}})::VARIANT END"
+    return combine_aggregates(template, *counts, *extremes, exact_extreme)
 
 
 def _translate_any_value(node: exp.Expr) -> exp.Expr:
@@ -273,7 +267,7 @@ def _translate_grouping(node: exp.Expr) -> exp.Expr:
 def _bitwise_aggregate_rule(name: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_aggregate_argument(node)
-        return fragment_node(_aggregate_call_template(name, argument), argument.value)
+        return fragment_node(_aggregate_call_template(name, argument), _convert_aggregated_value(argument, node))
 
     return rule
 

@@ -7,10 +7,10 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.model.datatype import DATE_AND_TIME_KINDS, Datatype, Kind
+from cordwood.model.datatype import DATE_AND_TIME_KINDS, EXACT_NUMERIC_KINDS, Datatype, Kind
 from cordwood.model.event import ValueKind
 from cordwood.sql.budget import copy_tree
-from cordwood.sql.datatypes import Conversion, ConversionByKinds, convert_to, kind_of
+from cordwood.sql.datatypes import Conversion, ConversionByKinds, convert_to, is_event_number, kind_of
 from cordwood.sql.lowering import (
     PLACEHOLDER_PATTERN,
     RAISED_ERROR_PREFIX,
@@ -33,6 +33,7 @@ from cordwood.sql.nodes import (
     has_operation,
     struct_field_name,
 )
+from cordwood.sql.rules.event_numbers import EventNumberRules, FloatOfEventValue, FloatOfInteger
 from cordwood.sql.rules.times import (
     CANONICAL_PATTERN_BY_KIND,
     daylight_saving_shift_minutes,
@@ -401,6 +402,23 @@ def _try_cast_conversion(kind: Kind) -> Conversion:
     return lambda node: fragment_node(f"try_cast({{0}} AS {TYPE_NAME_BY_KIND[kind]})", variant_as_text(node))
 
 
+def _event_value_to_float(node: exp.Expr) -> exp.Expr:
+    return fragment_node("try_cast({0} AS DOUBLE)", variant_as_text(node), operation=FloatOfEventValue())
+
+
+def _integer_to_float(node: exp.Expr) -> exp.Expr:
+    return fragment_node("{0}::DOUBLE", node, operation=FloatOfInteger())
+
+
+def _float_to_integer(node: exp.Expr) -> exp.Expr:
+    """Convert a number from an event to INT64; a FLOAT64 that is no such number is not converted implicitly."""
+    return EVENT_NUMBER_RULES.to_integer(node) if is_event_number(node) else node
+
+
+def _number_to_variant(node: exp.Expr) -> exp.Expr:
+    return EVENT_NUMBER_RULES.as_event_value(node)
+
+
 def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
     """Return SQL that parses a text as a time in BigQuery's syntax; inside SAFE, it returns NULL for invalid texts."""
     if needs_runtime_time_validation(value, kind):
@@ -463,16 +481,18 @@ _IMPLICIT_CONVERSIONS: Final[ConversionByKinds] = {
     (Kind.DATETIME, Kind.DATE): _cast_conversion(Kind.DATE),
     (Kind.TIMESTAMP, Kind.DATETIME): timestamp_to_utc_wall_clock,
     (Kind.TIMESTAMP, Kind.DATE): _timestamp_to_date,
-    (Kind.INT64, Kind.FLOAT64): _cast_conversion(Kind.FLOAT64),
+    (Kind.INT64, Kind.FLOAT64): _integer_to_float,
+    (Kind.INT64, Kind.VARIANT): _cast_conversion(Kind.VARIANT),
+    (Kind.FLOAT64, Kind.INT64): _float_to_integer,
+    (Kind.FLOAT64, Kind.VARIANT): _number_to_variant,
     (Kind.INT64, Kind.NUMERIC): _cast_conversion(Kind.NUMERIC),
     (Kind.NUMERIC, Kind.FLOAT64): _cast_conversion(Kind.FLOAT64),
     (Kind.BIGNUMERIC, Kind.FLOAT64): _cast_conversion(Kind.FLOAT64),
     (Kind.VARIANT, Kind.STRING): event_value_as_text,
     (Kind.VARIANT, Kind.BYTES): lambda node: fragment_node("encode({0})", event_value_as_text(node)),
-    (Kind.VARIANT, Kind.INT64): _try_cast_conversion(Kind.FLOAT64),
-    (Kind.VARIANT, Kind.FLOAT64): _try_cast_conversion(Kind.FLOAT64),
-    (Kind.VARIANT, Kind.NUMERIC): _try_cast_conversion(Kind.FLOAT64),
-    (Kind.VARIANT, Kind.BIGNUMERIC): _try_cast_conversion(Kind.FLOAT64),
+    # DuckDB's own cast of a text with a fraction rounds halves away from zero, as BigQuery does.
+    (Kind.VARIANT, Kind.INT64): _try_cast_conversion(Kind.INT64),
+    **dict.fromkeys(((Kind.VARIANT, kind) for kind in (Kind.FLOAT64, *EXACT_NUMERIC_KINDS)), _event_value_to_float),
     (Kind.VARIANT, Kind.BOOL): _try_cast_conversion(Kind.BOOL),
     (Kind.VARIANT, Kind.TIMESTAMP): _try_cast_conversion(Kind.TIMESTAMP),
     (Kind.VARIANT, Kind.DATETIME): _try_cast_conversion(Kind.DATETIME),
@@ -515,6 +535,11 @@ def as_json_document(value: exp.Expr) -> exp.Expr:
     return fill_template("(CASE WHEN json_valid(@a) THEN @a END)::JSON", value)
 
 
+def number_as_variant_sql(number: str, integer: str) -> str:
+    """Return SQL that converts the double `number` to a VARIANT: the BIGINT `integer` if both are equal."""
+    return f"CASE WHEN {integer}::DOUBLE = {number} THEN {integer}::VARIANT ELSE {number}::VARIANT END"
+
+
 COMMON_SQL: Final = CommonSql(
     fill_template=fill_template,
     fill_fallible_template=fill_fallible_template,
@@ -540,6 +565,12 @@ COMMON_SQL: Final = CommonSql(
     let_binding="list_transform([{}], lambda {}: {})[1]".format,
     bracketed_array_text=_bracketed_array_text,
     struct_field="struct_extract_at({}, {})".format,
+    text_as_exact_integer="try_cast({} AS BIGINT)".format,
+    float_as_exact_integer="try_cast({} AS BIGINT)".format,
+    round_to_integer="CAST(round({}) AS BIGINT)".format,
+    truncate_to_integer="try_cast(trunc({}) AS BIGINT)".format,
+    number_as_event_value=number_as_variant_sql,
+    is_between="{} BETWEEN {} AND {}".format,
     nan="'nan'::DOUBLE",
     is_finite="isfinite({})".format,
     is_infinite="isinf({})".format,
@@ -548,3 +579,5 @@ COMMON_SQL: Final = CommonSql(
     to_unix_micros="epoch_us({})".format,
     from_unix_micros="make_timestamptz({})".format,
 )
+
+EVENT_NUMBER_RULES: Final = EventNumberRules(COMMON_SQL)

@@ -7,6 +7,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import (
     COMMON_SQL,
+    EVENT_NUMBER_RULES,
     TYPE_NAME_BY_KIND,
     convert_implicitly,
     event_value_as_text,
@@ -22,10 +23,13 @@ from cordwood.engines.duckdb.rules.conditions import convert_struct_by_position
 from cordwood.engines.duckdb.rules.time_text import TIME_PRINTER
 from cordwood.engines.duckdb.rules.times import INTERVAL_TEXT_SQL
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Datatype, Kind
-from cordwood.sql.datatypes import datatype_of, kind_of, set_datatype
+from cordwood.model.event import ValueKind
+from cordwood.sql.budget import copy_tree
+from cordwood.sql.datatypes import datatype_of, is_event_number, kind_of, set_datatype
 from cordwood.sql.lowering import RuleSet, fragment_node, raise_unsupported, returns_null_on_error, string_literal_node
-from cordwood.sql.nodes import constant_int, constant_text
+from cordwood.sql.nodes import PATH_KINDS_METADATA_KEY, constant_int, constant_text
 from cordwood.sql.rules.conversions import CastRules, LiteralRules, parent_outside_sign_and_parentheses
+from cordwood.sql.rules.event_numbers import has_exact_integers
 from cordwood.sql.rules.numbers import PARSE_NUMERIC_PATTERN
 
 _INT32_LIMIT: Final = 2**31
@@ -105,12 +109,49 @@ def _cast_composite(node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
 
 
 def _text_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    return fill_template(_text_to_int_template(node), value)
+
+
+def _text_to_int_template(node: exp.Expr) -> str:
     failure = failure_sql(node, "Bad int64 value")
     digits = r"regexp_full_match(@a, '\s*[+-]?(\d+|0[xX][0-9a-fA-F]+)\s*')"
     number = r"CASE WHEN contains(lower(@a), 'x') THEN CASE WHEN contains(@a, '-') THEN -1 ELSE 1 END * "
     number += r"CAST(regexp_replace(trim(@a), '^[+-]', '') AS BIGINT) ELSE CAST(trim(@a) AS BIGINT) END"
     parsed = f"try({number})" if returns_null_on_error(node) else number
-    return fill_template(f"CASE WHEN @a IS NULL THEN NULL WHEN {digits} THEN {parsed} ELSE {failure} END", value)
+    return f"CASE WHEN @a IS NULL THEN NULL WHEN {digits} THEN {parsed} ELSE {failure} END"
+
+
+def _event_value_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    """Cast an event's value to INT64: a number is rounded, and a text must be an integer, as in the cast of a text.
+
+    DuckDB's own cast, which rounds halves away from zero, would also round the number in a text.
+    """
+    kinds, text = value.meta_get(PATH_KINDS_METADATA_KEY), variant_as_text(value)
+    if kinds == _ONLY_TEXT_KINDS:
+        return _text_to_int(node, text)
+    if kinds and ValueKind.TEXT not in kinds:
+        return fill_fallible_template(node, "CAST(@a AS BIGINT)", text)
+    is_number = "regexp_full_match(@a, '[+-]?[0-9]+') OR variant_typeof(@b) <> 'VARCHAR'"
+    template = f"CASE WHEN {is_number} THEN CAST(@a AS BIGINT) ELSE {_text_to_int_template(node)} END"
+    return fill_fallible_template(node, template, text, copy_tree(value))
+
+
+_ONLY_TEXT_KINDS: Final = frozenset({ValueKind.TEXT})
+
+
+def _float_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    if is_event_number(value) and has_exact_integers(value):
+        integer = EVENT_NUMBER_RULES.exact_integer(copy_tree(value))
+        template = "CASE WHEN @b::DOUBLE = @a THEN @b ELSE CAST(round(@a) AS BIGINT) END"
+        return fill_fallible_template(node, template, value, integer)
+    return fill_fallible_template(node, _ROUND_TO_INTEGER_SQL, value)
+
+
+def _float_to_text(_: exp.Expr, value: exp.Expr) -> exp.Expr:
+    if is_event_number(value) and has_exact_integers(value):
+        integer = EVENT_NUMBER_RULES.exact_integer(copy_tree(value))
+        return fill_template(f"CASE WHEN @b::DOUBLE = @a THEN @b::VARCHAR ELSE {FLOAT_TEXT_SQL} END", value, integer)
+    return fill_template(FLOAT_TEXT_SQL, value)
 
 
 def _text_to_bool(node: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -221,10 +262,10 @@ CAST_RULES: Final = CastRules(
         (Kind.STRING, Kind.BIGNUMERIC): _text_to_bignumeric,
         (Kind.STRING, Kind.BYTES): "encode({0})",
         (Kind.STRING, Kind.INTERVAL): _text_to_interval,
-        (Kind.FLOAT64, Kind.INT64): _ROUND_TO_INTEGER_SQL,
+        (Kind.FLOAT64, Kind.INT64): _float_to_int,
         (Kind.NUMERIC, Kind.INT64): _ROUND_TO_INTEGER_SQL,
         (Kind.BIGNUMERIC, Kind.INT64): _ROUND_TO_INTEGER_SQL,
-        (Kind.FLOAT64, Kind.STRING): lambda _, value: fill_template(FLOAT_TEXT_SQL, value),
+        (Kind.FLOAT64, Kind.STRING): _float_to_text,
         (Kind.NUMERIC, Kind.STRING): _EXACT_NUMBER_TEXT_SQL,
         (Kind.BIGNUMERIC, Kind.STRING): _EXACT_NUMBER_TEXT_SQL,
         (Kind.BYTES, Kind.STRING): "decode(@a)",
@@ -232,9 +273,7 @@ CAST_RULES: Final = CastRules(
         (Kind.DATETIME, Kind.TIME): "{0}::TIME",
         (Kind.TIMESTAMP, Kind.TIME): lambda _, value: fragment_node("{0}::TIME", timestamp_to_utc_wall_clock(value)),
         (Kind.VARIANT, Kind.STRING): lambda _, value: event_value_as_text(value),
-        (Kind.VARIANT, Kind.INT64): lambda node, value: fill_fallible_template(
-            node, _TEXT_TO_INTEGER_SQL, variant_as_text(value)
-        ),
+        (Kind.VARIANT, Kind.INT64): _event_value_to_int,
     },
     cast_directly=_cast_directly,
     text_to_time=text_to_time,

@@ -64,7 +64,7 @@ def _translate_array(node: exp.Expr) -> exp.Expr:
 def _convert_to_element_type(item: exp.Expr, element: Datatype) -> exp.Expr:
     if element.kind is Kind.STRUCT:
         return convert_struct_by_position(item, element)
-    return item if kind_of(item) is Kind.VARIANT else convert_implicitly(item, element.kind)
+    return convert_implicitly(item, element.kind)
 
 
 def _translate_field_access(node: exp.Expr) -> exp.Expr:

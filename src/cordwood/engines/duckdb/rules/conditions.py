@@ -8,20 +8,34 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import COMMON_SQL, convert_implicitly, type_name_node
+from cordwood.engines.duckdb.rules.building_blocks import (
+    COMMON_SQL,
+    EVENT_NUMBER_RULES,
+    convert_implicitly,
+    type_name_node,
+)
 from cordwood.model.datatype import DATE_AND_TIME_KINDS, NUMBER_KINDS, Datatype, Kind
 from cordwood.sql.budget import copy_tree
-from cordwood.sql.datatypes import common_type, datatype_of, inherit_metadata, kind_of, set_datatype
+from cordwood.sql.datatypes import (
+    common_type,
+    datatype_of,
+    inherit_metadata,
+    is_event_number,
+    kind_of,
+    set_datatype,
+)
 from cordwood.sql.lowering import (
     RAISED_ERROR_PREFIX,
     RuleSet,
     fragment_node,
     is_fragment,
     is_volatile,
+    placeholders_text,
     quoted_literal_sql,
     returns_null_on_error,
 )
 from cordwood.sql.rules.conversions import ConditionRules, comparison_kind_with_event_value, mark_argument_null_on_error
+from cordwood.sql.rules.event_numbers import conditional_number, needs_exact_comparison
 
 _CONDITION_RULES: Final = ConditionRules(COMMON_SQL)
 
@@ -39,6 +53,9 @@ def _comparison_kind(kinds: list[Kind | None]) -> Kind | None:
 
 def _translate_comparison(node: exp.Expr) -> exp.Expr:
     sides = [node.this, node.expression]
+    compared = EVENT_NUMBER_RULES.compare(type(node), *sides)
+    if compared is not None:
+        return compared
     kind = _comparison_kind([kind_of(side) for side in sides])
     if kind is not None:
         return type(node)(this=_convert_operand(sides[0], kind), expression=_convert_operand(sides[1], kind))
@@ -107,6 +124,9 @@ def _remove_field_names_sql(struct_type: Datatype | None, value: str) -> str:
 
 def _translate_between(node: exp.Expr) -> exp.Expr:
     parts = [node.this, node.args["low"], node.args["high"]]
+    compared = EVENT_NUMBER_RULES.is_between(*parts)
+    if compared is not None:
+        return compared
     kind = _comparison_kind([kind_of(part) for part in parts])
     if kind is not None:
         this, low, high = (_convert_operand(part, kind) for part in parts)
@@ -119,6 +139,9 @@ def _translate_in(node: exp.Expr) -> exp.Expr:
         return _translate_in_unnest(node)
     if node.args.get("query"):
         return _translate_in_query(node)
+    compared = EVENT_NUMBER_RULES.is_in(node.this, node.expressions)
+    if compared is not None:
+        return compared
     kind = _comparison_kind([kind_of(part) for part in (node.this, *node.expressions)])
     if all(_is_struct(part) for part in (node.this, *node.expressions)):
         return _translate_in_structs(node.this, node.expressions)
@@ -169,8 +192,13 @@ def translate_in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
     else:
         if element is not None and element.kind is kind_of(value) is Kind.STRUCT:
             return _translate_struct_in_array(value, array, element)
-        value = convert_implicitly(value, element.kind) if element else value
+        value = value if element is None else convert_implicitly(value, _element_comparison_kind(value, element))
     return fragment_node("{0} IN (SELECT unnest({1}))", value, array)
+
+
+def _element_comparison_kind(value: exp.Expr, element: Datatype) -> Kind:
+    """Return the kind to which a value is converted for a comparison with an array's elements."""
+    return comparison_kind_with_event_value(element.kind) if is_event_number(value) else element.kind
 
 
 def _translate_struct_in_array(value: exp.Expr, array: exp.Expr, element: Datatype) -> exp.Expr:
@@ -202,8 +230,6 @@ def _convert_branch(branch: exp.Expr | None, conditional: exp.Expr) -> exp.Expr 
         return branch
     if datatype.kind is Kind.STRUCT:
         return convert_struct_by_position(branch, datatype)
-    if kind_of(branch) is Kind.VARIANT and datatype.kind is Kind.INT64:
-        return fragment_node("CAST({0} AS BIGINT)", convert_implicitly(branch, Kind.FLOAT64))
     return convert_implicitly(branch, datatype.kind)
 
 
@@ -220,12 +246,39 @@ def _translate_case(node: exp.Expr) -> exp.Expr:
         if subject
         else None
     )
+    if is_event_number(subject) and any(needs_exact_comparison(branch.this) for branch in node.args["ifs"]):
+        _compare_branches_exactly(node, subject)
+        kind = None
     if kind is not None:
         node.set("this", convert_implicitly(subject, kind))
         for branch in node.args["ifs"]:
             branch.set("this", convert_implicitly(branch.this, kind))
     node.set("default", _convert_branch(node.args.get("default"), node))
-    return node
+    return _as_conditional_number(node) if is_event_number(node) else node
+
+
+def _compare_branches_exactly(node: exp.Expr, subject: exp.Expr) -> None:
+    """Replace the operands after WHEN by comparisons with the subject, if a FLOAT64 does not hold one of them."""
+    for branch in node.args["ifs"]:
+        branch.set("this", _translate_comparison(exp.EQ(this=copy_tree(subject), expression=branch.this)))
+    node.set("this", None)
+
+
+def _as_conditional_number(node: exp.Expr) -> exp.Expr:
+    """Return a CASE as a fragment, of which later rules can find the exact integers."""
+    subject, default = node.this, node.args.get("default")
+    parts = [subject] if subject is not None else []
+    text = "CASE {0}" if parts else "CASE"
+    branch_indexes = []
+    for branch in node.args["ifs"]:
+        text += f" WHEN {{{len(parts)}}} THEN {{{len(parts) + 1}}}"
+        branch_indexes.append(len(parts) + 1)
+        parts += [branch.this, branch.args["true"]]
+    if default is not None:
+        text += f" ELSE {{{len(parts)}}}"
+        branch_indexes.append(len(parts))
+        parts.append(default)
+    return conditional_number(f"{text} END", parts, tuple(branch_indexes))
 
 
 def _translate_if(node: exp.Expr) -> exp.Expr:
@@ -233,19 +286,24 @@ def _translate_if(node: exp.Expr) -> exp.Expr:
         return node
     otherwise = _convert_branch(node.args.get("false"), node) or exp.Null()
     then = _convert_branch(node.args["true"], node)
-    return fragment_node(
-        "CASE WHEN {0} THEN {1} ELSE {2} END", _CONDITION_RULES.to_boolean(node.this), then or exp.Null(), otherwise
-    )
+    template = "CASE WHEN {0} THEN {1} ELSE {2} END"
+    parts = [_CONDITION_RULES.to_boolean(node.this), then or exp.Null(), otherwise]
+    return conditional_number(template, parts, (1, 2)) if is_event_number(node) else fragment_node(template, *parts)
 
 
 def _translate_coalesce(node: exp.Expr) -> exp.Expr:
     parts = [_convert_branch(part, node) or part for part in (node.this, *node.expressions)]
+    if is_event_number(node):
+        return conditional_number(f"coalesce({placeholders_text(len(parts))})", parts, tuple(range(len(parts))))
     return exp.Coalesce(this=parts[0], expressions=parts[1:])
 
 
 def _translate_nullif(node: exp.Expr) -> exp.Expr:
     left, right = node.this, node.expression
     kind = _comparison_kind([kind_of(left), kind_of(right)])
+    equal = EVENT_NUMBER_RULES.compare(exp.EQ, left, right)
+    if equal is not None:
+        return fragment_node("CASE WHEN {0} THEN NULL ELSE {1} END", equal, copy_tree(left))
     if kind is not None and kind_of(left) is Kind.VARIANT:
         return fragment_node(
             "CASE WHEN {0} = {1} THEN NULL ELSE {2} END", convert_implicitly(left, kind), right, copy_tree(left)

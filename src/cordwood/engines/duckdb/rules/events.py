@@ -5,8 +5,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.aggregates import EVENT_NUMBER_METADATA_KEY, number_to_variant_template
 from cordwood.engines.duckdb.rules.building_blocks import (
+    EVENT_NUMBER_RULES,
     TYPE_NAME_BY_KIND,
     fill_template,
     is_valid_engine_name,
@@ -15,7 +15,7 @@ from cordwood.engines.duckdb.rules.building_blocks import (
 from cordwood.model.datatype import Kind
 from cordwood.model.event import ValueKind
 from cordwood.sql.budget import copy_tree
-from cordwood.sql.datatypes import STRING, VARIANT, kind_of, set_datatype
+from cordwood.sql.datatypes import STRING, kind_of, set_datatype
 from cordwood.sql.internal_functions import (
     JSON_KEY_VALUE_SEPARATOR,
     MAX_FLATTENED_JSON_CHARACTERS,
@@ -68,18 +68,15 @@ def value_at_path_node(value: exp.Expr, steps: Sequence[str], does: Operation | 
 
 
 def _convert_result_column(node: exp.Expr) -> exp.Expr:
-    """Convert a column of the final SELECT if it reads a path with only texts, or is a sum of values from events.
+    """Convert a column of the final SELECT that reads a path with only texts to a text.
 
-    The value at the path becomes a text, because texts are grouped and sorted seven times as fast as VARIANTs. The sum
-    becomes an integer if it is integral.
+    Texts are grouped and sorted seven times as fast as VARIANTs.
     """
     value = node.this
     if value.meta_get("only_text") and kind_of(value) is Kind.VARIANT and _is_final_select_column(node):
         node.set("this", set_datatype(variant_as_text(copy_tree(value)), STRING))
         set_datatype(node, STRING)
-    if value.meta_get(EVENT_NUMBER_METADATA_KEY) and _is_final_select_column(node):
-        node.set("this", set_datatype(fragment_node(number_to_variant_template("{0}"), copy_tree(value)), VARIANT))
-        set_datatype(node, VARIANT)
+    EVENT_NUMBER_RULES.translate_result_column(node)
     return node
 
 

@@ -16,9 +16,11 @@ from cordwood.engines.duckdb.rules.building_blocks import (
     fill_template,
 )
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
-from cordwood.sql.datatypes import kind_of
+from cordwood.sql.budget import copy_tree
+from cordwood.sql.datatypes import is_event_number, kind_of
 from cordwood.sql.lowering import LoweringRule, RuleSet, fragment_node, raise_unsupported
 from cordwood.sql.nodes import constant_int, constant_python_value, is_null
+from cordwood.sql.rules.event_numbers import has_exact_integers
 from cordwood.sql.rules.numbers import NumberRules, may_overflow_float64, rounds_to_even
 
 NUMBER_RULES: Final = NumberRules(COMMON_SQL)
@@ -64,10 +66,11 @@ def _translate_safe_division(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_integer_division(node: exp.Expr) -> exp.Expr:
-    left, right = NUMBER_RULES.to_number_operands(node)
     if kind_of(node.this) in EXACT_NUMERIC_KINDS or kind_of(node.expression) in EXACT_NUMERIC_KINDS:
+        left, right = NUMBER_RULES.to_number_operands(node)
         return fill_fallible_template(node, "CAST(trunc(@a / @b) AS DECIMAL(38, 9))", left, right)
-    if Kind.FLOAT64 in (kind_of(node.this), kind_of(node.expression)):
+    left, right = NUMBER_RULES.to_whole_number(node.this), NUMBER_RULES.to_whole_number(node.expression)
+    if Kind.FLOAT64 in (kind_of(left), kind_of(right)):
         raise_unsupported(node, "DIV of a FLOAT64")
     return fill_fallible_template(node, "@a // @b", left, right)
 
@@ -78,7 +81,19 @@ def _translate_remainder(node: exp.Expr) -> exp.Expr:
         # Replace a divisor of -1 by 1, which gives the same remainder. DuckDB fails for the remainder of the smallest
         # INT64 by -1.
         return fill_fallible_template(node, "@a % CASE WHEN @b = -1 THEN 1 ELSE @b END", left, right)
+    if is_event_number(node) and (has_exact_integers(left) or has_exact_integers(right)):
+        return _remainder_of_event_numbers(node, left, right)
     return fill_fallible_template(node, "@a % @b", left, right)
+
+
+def _remainder_of_event_numbers(node: exp.Expr, left: exp.Expr, right: exp.Expr) -> exp.Expr:
+    """Return the remainder of numbers from events as a double, computed with all digits if both are integers."""
+    whole_numbers = [NUMBER_RULES.to_whole_number(copy_tree(side)) for side in (left, right)]
+    whole = "@c % CASE WHEN @d = -1 THEN 1 ELSE @d END"
+    are_whole = "@c::DOUBLE = @a::DOUBLE AND @d::DOUBLE = @b::DOUBLE"
+    return fill_fallible_template(
+        node, f"CASE WHEN {are_whole} THEN ({whole})::DOUBLE ELSE @a::DOUBLE % @b END", left, right, *whole_numbers
+    )
 
 
 def _translate_multiplication(node: exp.Expr) -> exp.Expr:
