@@ -49,12 +49,16 @@ class RuleSet(msgspec.Struct, frozen=True):
 
 
 class LoweringRules(msgspec.Struct, frozen=True):
-    """All lowering rules of a target, by the class of a node or its operation, or by the function's name."""
+    """All lowering rules of a target, by the class of a node or its operation, or by the function's name.
+
+    `convert_arguments` is called for each node before its rule, when its children are lowered.
+    """
 
     by_node_class: Mapping[type[exp.Expr], LoweringRule]
     by_function_name: Mapping[str, LoweringRule]
     by_operation_class: Mapping[type[Operation], LoweringRule]
     by_node_class_before_children: Mapping[type[exp.Expr], LoweringRule]
+    convert_arguments: Callable[[exp.Expr], None]
 
     def lower(self, node: exp.Expr) -> exp.Expr:
         charge_nodes()
@@ -65,6 +69,7 @@ class LoweringRules(msgspec.Struct, frozen=True):
             lowered = self.lower(part)
             if lowered is not part:
                 replace_node(part, lowered)
+        self.convert_arguments(node)
         rule = self._find_rule(node)
         return _apply_rule(node, rule) if rule else node
 
@@ -87,7 +92,13 @@ def _apply_rule(node: exp.Expr, rule: LoweringRule) -> exp.Expr:
     return inherit_metadata(rule(node), node)
 
 
-def merge_rule_sets(rule_sets: Iterable[RuleSet]) -> LoweringRules:
+def _keep_arguments(_: exp.Expr) -> None:
+    """Convert no arguments."""
+
+
+def merge_rule_sets(
+    rule_sets: Iterable[RuleSet], convert_arguments: Callable[[exp.Expr], None] = _keep_arguments
+) -> LoweringRules:
     """Merge all rule sets into one table; raise an error if two of them have a rule for the same node."""
     sets = list(rule_sets)
     return LoweringRules(
@@ -95,6 +106,7 @@ def merge_rule_sets(rule_sets: Iterable[RuleSet]) -> LoweringRules:
         by_function_name=_merge_rule_mappings(rule_set.by_function_name for rule_set in sets),
         by_operation_class=_merge_rule_mappings(rule_set.by_operation_class for rule_set in sets),
         by_node_class_before_children=_merge_rule_mappings(rule_set.by_node_class_before_children for rule_set in sets),
+        convert_arguments=convert_arguments,
     )
 
 

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copy_tree
-from cordwood.sql.datatypes import EVENT_NUMBER, is_event_number, kind_of, set_datatype
+from cordwood.sql.datatypes import ARGUMENT_RULES_BY_NODE_CLASS, EVENT_NUMBER, is_event_number, kind_of, set_datatype
 from cordwood.sql.lowering import fragment_node, fragment_parts, is_fragment, placeholders_text, replace_fragment_parts
 from cordwood.sql.nodes import (
     COMPARISON_OPERATORS,
@@ -21,6 +21,7 @@ from cordwood.sql.nodes import (
     constant_int,
     has_operation,
     operation_if_of_class,
+    replace_node,
 )
 from cordwood.sql.rules.vocabulary import CommonSql
 
@@ -220,6 +221,55 @@ class EventNumberRules(msgspec.Struct, frozen=True):
         if not has_operation(value, ConditionalNumber) or not has_exact_integers(value) or not _is_only_answered(alias):
             return
         alias.set("this", set_datatype(self.as_event_value(copy_tree(value)), EVENT_NUMBER))
+
+
+# Arguments that must be INT64, by the class of the call's node and the argument's key in the node. An argument may be a
+# list.
+_INTEGER_ARGUMENT_KEYS: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
+    **{
+        node_class: tuple(rule.argument_key for rule in rules if rule.accepted_kinds <= {Kind.INT64, Kind.BYTES})
+        for node_class, rules in ARGUMENT_RULES_BY_NODE_CLASS.items()
+    },
+    exp.BitwiseNot: ("this",),
+    exp.StrPosition: ("position", "occurrence"),
+    **dict.fromkeys((exp.RegexpInstr, exp.RegexpExtract), ("position", "occurrence")),
+    exp.ArraySlice: ("start", "end"),
+    exp.Chr: ("expressions",),
+    exp.DateFromUnixDate: ("this",),
+    **dict.fromkeys(
+        (exp.DateFromParts, exp.TimestampFromParts, exp.TimeFromParts), ("year", "month", "day", "hour", "min", "sec")
+    ),
+}
+
+
+class IntegerArguments(msgspec.Struct, frozen=True):
+    """The conversion of numbers from events to INT64 where a function or an operator takes an INT64."""
+
+    common_sql: CommonSql
+
+    def convert(self, node: exp.Expr) -> None:
+        """Convert the arguments of a call whose children are lowered."""
+        if isinstance(node, (exp.Add, exp.Sub)):
+            self._convert_day_count(node)
+        elif isinstance(node, exp.Bracket):
+            if kind_of(node.this) in (Kind.ARRAY, Kind.VARIANT):
+                self._convert_argument(node, "expressions")
+        else:
+            for key in _INTEGER_ARGUMENT_KEYS.get(type(node), ()):
+                self._convert_argument(node, key)
+
+    def _convert_day_count(self, node: exp.Expr) -> None:
+        """Convert the number of days that is added to a DATE."""
+        kinds = kind_of(node.this), kind_of(node.expression)
+        if Kind.DATE in kinds:
+            for key in ("this", "expression"):
+                self._convert_argument(node, key)
+
+    def _convert_argument(self, node: exp.Expr, key: str) -> None:
+        argument = node.args.get(key)
+        for value in argument if isinstance(argument, list) else [argument]:
+            if isinstance(value, exp.Expr) and is_event_number(value):
+                replace_node(value, self.common_sql.convert_implicitly(copy_tree(value), Kind.INT64))
 
 
 _SMALL_INTEGER_BOUNDS: Final = (str(-MAX_EXACT_FLOAT_INTEGER), str(MAX_EXACT_FLOAT_INTEGER))

@@ -19,7 +19,9 @@ from cordwood.engines.duckdb.rules import (
     time_text,
     times,
 )
+from cordwood.engines.duckdb.rules.building_blocks import COMMON_SQL
 from cordwood.sql.lowering import LoweringRules, merge_rule_sets
+from cordwood.sql.rules.event_numbers import IntegerArguments
 
 RULES: Final[LoweringRules] = merge_rule_sets(
     [
@@ -44,5 +46,6 @@ RULES: Final[LoweringRules] = merge_rule_sets(
         text_search.RULES,
         time_text.RULES,
         times.RULES,
-    ]
+    ],
+    IntegerArguments(COMMON_SQL).convert,
 )
