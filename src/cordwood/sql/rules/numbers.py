@@ -335,6 +335,8 @@ class NumberRules(msgspec.Struct, frozen=True):
 
         def rule(node: exp.Expr) -> exp.Expr:
             kind = kind_of(node)
+            if kind is Kind.VARIANT:
+                return self._greatest_or_least_event_value(name, [node.this, *node.expressions])
             parts = [words.convert_implicitly(part, kind) if kind else part for part in (node.this, *node.expressions)]
             letters = [f"@{chr(97 + index)}" for index in range(len(parts))]
             chosen = f"{name}({', '.join(letters)})"
@@ -345,6 +347,20 @@ class NumberRules(msgspec.Struct, frozen=True):
             )
 
         return rule
+
+    def _greatest_or_least_event_value(self, name: str, values: list[exp.Expr]) -> exp.Expr:
+        """Return the greatest or least of events' values: by number if all of them are numbers, otherwise by text."""
+        words = self.common_sql
+        texts = [f"@{chr(97 + index)}" for index in range(len(values))]
+        numbers, integers = map(words.event_text_as_float, texts), map(words.text_as_exact_integer, texts)
+        parts = list(numbers)
+        number, integer, text = (f"{name}({', '.join(group)})" for group in (parts, integers, texts))
+        number = words.case_when(" OR ".join(map(words.is_nan, parts)), words.nan, number)
+        as_text = words.case_when(" OR ".join(map(words.is_null, texts)), "NULL", words.text_as_event_value(text))
+        template = words.case_when(
+            " AND ".join(map(words.is_not_null, parts)), words.number_as_event_value(number, integer), as_text
+        )
+        return words.fill_template(template, *(words.convert_implicitly(value, Kind.STRING) for value in values))
 
     def _translate_overflow_check(self, node: exp.Expr) -> exp.Expr:
         """Lower arithmetic to SQL that fails if the result is infinite although all operands are finite."""

@@ -94,14 +94,17 @@ class CommonSql(msgspec.Struct, frozen=True):
     # value unless it is an integer. The third one rounds a FLOAT64 to INT64, halves away from zero, and fails if it is
     # out of range. The fourth one removes the fraction, and gives NULL if the FLOAT64 is out of range. The fifth one
     # converts a FLOAT64 to an event's value; its second operand is the result of one of the first two, which the event's
-    # value is if both operands are equal.
+    # value is if both operands are equal. The last one converts a text to FLOAT64, and gives NULL unless it is a number.
     text_as_exact_integer: UnarySqlBuilder
     float_as_exact_integer: UnarySqlBuilder
     round_to_integer: UnarySqlBuilder
     truncate_to_integer: UnarySqlBuilder
     number_as_event_value: BinarySqlBuilder
+    event_text_as_float: UnarySqlBuilder
     # A test whether the first operand is between the others.
     is_between: TernarySqlBuilder
+    # The conversion of a text to an event's value.
+    text_as_event_value: UnarySqlBuilder
 
     nan: str
     is_finite: UnarySqlBuilder
