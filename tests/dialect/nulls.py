@@ -11,12 +11,14 @@ _CONVERSIONS: Final = (
     f"SELECT count() AS c FROM logs WHERE toInt32OrZero({_NEVER}) = 0",
     f"SELECT toInt32OrZero({_ODD}) AS k, count() AS c FROM logs GROUP BY k ORDER BY k",
     "SELECT toInt32OrZero(NULL) AS a, toFloat64OrZero(NULL) AS b, toUInt8OrNull(NULL) AS c, toFloat32OrNull(NULL) AS d, toBool(NULL) AS e, CAST(NULL AS Nullable(Bool)) AS f",
+    f"SELECT id, extract({_ODD}, '[0-9]+') AS a, extract({_ODD}, 'x') IS NULL AS b FROM logs WHERE source = 'edge_logs' ORDER BY id LIMIT 16",
     "SELECT toInt64(NULL) AS a, toString(NULL) AS b, toDate(NULL) AS c, toDateTime64(NULL, 3) AS d, parseDateTimeBestEffortOrNull(NULL) AS e, parseDateTimeBestEffort(nullIf('', '')) AS f",
 )
 
 _AGGREGATES: Final = (
     f"SELECT argMax(id, {_NEVER}) AS a, argMin(timestamp, {_NEVER}) AS b, argMax(1 = 1, {_NEVER}) AS c, argMaxIf(id, timestamp, 1 = 0) AS d, argMax(id, NULL) AS e FROM logs",
     "SELECT source, argMax(id, nullIf(log_attributes['level'], '')) AS a FROM logs GROUP BY source ORDER BY source",
+    "SELECT log_attributes['request.method'] AS k, argMin(nullIf(log_attributes['odd'], '007'), timestamp) AS a, argMax(nullIf(log_attributes['response.status_code'], '200'), timestamp) AS b, argMaxIf(nullIf(id, 'x'), timestamp, log_attributes['odd'] = '') AS c FROM logs WHERE source = 'edge_logs' GROUP BY k ORDER BY k",
     f"SELECT argMax(id, {_NEVER}) AS a, argMin(id, timestamp) AS b FROM logs WHERE source = 'nowhere'",
 )
 

@@ -163,14 +163,16 @@ def _comparable_value(translator: ArgumentTranslator, node: exp.Expr) -> TypedVa
 def _argument_at_extreme_translator(name: str) -> _AggregateTranslator:
     """Return the translator of argMin or argMax.
 
-    These functions return the first argument's value in a row where the second argument is smallest or largest. If the
-    second argument may be NULL, and is NULL in all rows, the result is NULL.
+    These functions return the first argument's value in a row where the second argument is smallest or largest. Rows in
+    which one of the arguments is NULL are ignored. If an argument may be NULL, the result over no rows is NULL.
     """
 
     def translate_call(translator: ArgumentTranslator, call: FunctionCall) -> TypedValue:
         node, order_node = _checked_arguments(translator, call, 2)
         value, order = _comparable_value(translator, node), _comparable_value(translator, order_node)
         parts = {"value": value.node, "order": _apply_if_condition(translator, call, order.node)}
+        if value.type.is_nullable:
+            parts["order"] = translator.fill_template(call.node, "if(@value is null, null, @order)", **parts)
         type_ = value.type.as_nullable() if order.type.is_nullable else value.type
         return _use_default_for_no_rows(
             translator, call, translator.fill_template(call.node, f"{name}(@value, @order)", **parts), type_

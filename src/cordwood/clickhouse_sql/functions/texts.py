@@ -83,10 +83,11 @@ def _translate_extract(translator: ArgumentTranslator, call: FunctionCall) -> Ty
     extracted = translator.fill_template(
         call.node, "regexp_extract(@text, @pattern)", text=value.node, pattern=first_group_pattern
     )
-    return (
-        TypedValue(extracted, value.type)
-        if value.type.is_nullable
-        else TypedValue(extracted, STRING, default_for_null="")
+    if not value.type.is_nullable:
+        return TypedValue(extracted, STRING, default_for_null="")
+    parts = {"text": value.node, "extracted": extracted}
+    return TypedValue(
+        translator.fill_template(call.node, "if(@text is null, null, coalesce(@extracted, ''))", **parts), value.type
     )
 
 
