@@ -131,7 +131,8 @@ def _wrap_objects_by_replacement(text: str) -> str | None:
     return "}]".join(closed) if len(closed) == len(opened) else None
 
 
-_JSON_TOKEN_PATTERN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]|-?Infinity|NaN')
+# An unclosed string matches up to the end, so that none of the escaped quotes in it is tried as the start of a string.
+_JSON_TOKEN_PATTERN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[{}\[\]]|-?Infinity|NaN', re.DOTALL)
 
 
 def _wrap_objects_by_tokens(text: str) -> str:

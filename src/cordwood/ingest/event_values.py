@@ -124,7 +124,8 @@ def _value_kind(value: object) -> ValueKind:
 # 100 levels, and minutes at 480. During that time, nothing else is stored and the process cannot stop.
 MAX_NESTING_LEVELS: Final = 100
 
-_STRING_PATTERN: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+# An unclosed string matches up to the end, so that none of the escaped quotes in it is tried as the start of a string.
+_STRING_PATTERN: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKET_OR_STRING_PATTERN: Final = re.compile(rf"{_STRING_PATTERN.pattern}|[\[\]{{}}]", re.DOTALL)
 # To compute the nesting depth, each opening bracket becomes the byte 1 and each closing bracket the byte 0. This byte
 # is the index of the change of depth in `_DEPTH_CHANGE_BY_BYTE`.
@@ -178,7 +179,7 @@ def _iterate_brackets(text: str) -> Iterator[tuple[re.Match[str], int]]:
 # Only a text that this pattern matches (19 digits in a row, or an exponent of three digits) can contain a number that
 # is out of range.
 _POSSIBLY_INEXACT_NUMBER_PATTERN = re.compile(r"\d{19}|\d[eE]\+?\d{3}")
-_NUMBER_OR_STRING_PATTERN = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*')
+_NUMBER_OR_STRING_PATTERN = re.compile(rf"{_STRING_PATTERN.pattern}|-?\d[\d.eE+-]*", re.DOTALL)
 _MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
 _MAX_INTEGER_DIGITS = 20
 

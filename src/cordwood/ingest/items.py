@@ -203,7 +203,9 @@ def without_unpaired_surrogates(text: str) -> str:
 
 
 _DEPTH_CHANGE_BY_BRACKET = {"[": 1, "{": 1, "]": -1, "}": -1}
-_STRUCTURAL_TOKEN_PATTERN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},]')
+# An unclosed string matches up to the end of the text, even if a backslash ends it. If it did not match, each of its
+# escaped quotes would be tried as the start of a string, and each attempt would read the rest of the text.
+_STRUCTURAL_TOKEN_PATTERN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{},]', re.DOTALL)
 # The maximum number of characters that are split into items in Python, without the decoder. Splitting five million
 # brackets takes about one second.
 _MAX_TOKENIZED_CHARACTERS = 8 * 2**20
