@@ -95,14 +95,16 @@ def _to_microseconds(moment: datetime) -> int:
     return found
 
 
-_ZONE_WORD_PATTERN = re.compile(r"\s*(UTC|GMT|Z)$", re.IGNORECASE)
+# White space is tried only at its first character, so that it is read once.
+_ZONE_WORD_PATTERN = re.compile(r"(?<!\s)\s*+(UTC|GMT|Z)$", re.IGNORECASE)
+_SPACE_BEFORE_OFFSET_PATTERN = re.compile(r"(?<!\s)\s++([+-]\d\d:?\d\d)$")
 _LEAP_SECOND_PATTERN = re.compile(r"(:\d\d):60(\.\d+)?")
 
 
 def _parse_lenient_iso(text: str) -> datetime:
     """Parse unusual ISO 8601: with lower-case letters, a zone name, a space before the offset, or a leap second."""
     loose = _ZONE_WORD_PATTERN.sub("+00:00", text.upper().replace(",", "."))
-    loose = re.sub(r"\s+([+-]\d\d:?\d\d)$", r"\1", loose)
+    loose = _SPACE_BEFORE_OFFSET_PATTERN.sub(r"\1", loose)
     return parse_iso_time(_LEAP_SECOND_PATTERN.sub(r"\1:59.999999", loose))
 
 

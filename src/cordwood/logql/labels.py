@@ -430,7 +430,8 @@ def _label_names(sub_query: SubQuerySchema) -> Iterator[str]:
 _MAX_METADATA_STEPS: Final = 8
 MAX_FIELDS_PER_ENTRY: Final = 500
 
-_LOGFMT_PAIR_PATTERN: Final = re.compile(r'([^\s="]++)=("(?:[^"\\]|\\.)*+"|[^\s"]*+)')
+# A name is tried only at its first character, so that a long word without `=` is read once.
+_LOGFMT_PAIR_PATTERN: Final = re.compile(r'(?<![^\s="])([^\s="]++)=("(?:[^"\\]|\\.)*+"|[^\s"]*+)')
 _EMPTY_LOGFMT_VALUES: Final = ("", '""')
 
 LabelTexts = dict[str, str]

@@ -106,6 +106,28 @@ def test_a_syslog_line_is_parsed() -> None:
     }
 
 
+def test_pairs_of_logfmt_are_read_from_a_message_of_heroku() -> None:
+    message = 'at=info path="/a \\"b\\" c" x.y@z#1/-=2"k=3 é= =v a=b=c word "q=1" u="open w=5'
+    (event,) = events(BodyFormat.SYSLOG, f"<13>1 2020-01-01T00:00:00Z host heroku router - {message}\n", "text/plain")
+    assert metadata(event)["logfmt"] == {
+        "at": "info",
+        "path": '/a \\"b\\" c',
+        "x.y@z#1/-": '2"k=3',
+        "é": "",
+        "a": "b=c",
+        "q": "1",
+        "u": "open",
+        "w": "5",
+    }
+
+
+def test_many_elements_of_structured_data_are_read() -> None:
+    line = "<13>1 2020-01-01T00:00:00Z h a p m " + '[e k="v"]' * 3 + " text"
+    (event,) = events(BodyFormat.SYSLOG, line + "\n", "text/plain")
+    assert event.event_message == "text"
+    assert metadata(event)["sd"] == [{"id": "e", "k": "v"}] * 3
+
+
 def test_syslog_with_octet_counting_is_split() -> None:
     lines = ["<13>1 - h a - - - one\ntwo", "<13>1 - h a - - - zwölf"]
     framed = "".join(f"{len(line.encode())} {line}" for line in lines)

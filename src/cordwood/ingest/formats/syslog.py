@@ -56,7 +56,8 @@ _STRUCTURED_DATA_ELEMENT_PATTERN = re.compile(
 )
 _STRUCTURED_DATA_PARAMETER_PATTERN = re.compile(r' ([^\s=\]"]+)="((?:[^"\\]|\\.)*)"')
 _STRUCTURED_DATA_ESCAPE_PATTERN = re.compile(r'\\(["\\\]])')
-_LOGFMT_PAIR_PATTERN = re.compile(r'([\w.@#/-]+)=("(?:[^"\\]|\\.)*"|\S*)')
+# A name is tried only at its first character, so that a long word without `=` is read once.
+_LOGFMT_PAIR_PATTERN = re.compile(r'(?<![\w.@#/-])([\w.@#/-]++)=("(?:[^"\\]|\\.)*+"|\S*)')
 
 
 def read_syslog(body: Body) -> ParsedBody:
@@ -144,14 +145,15 @@ def _split_structured_data(rest: str) -> tuple[list[StructuredDataElement], str]
     if rest == "-" or rest.startswith("- "):
         return [], rest[2:]
     elements: list[StructuredDataElement] = []
-    while element := _STRUCTURED_DATA_ELEMENT_PATTERN.match(rest):
+    position = 0
+    while element := _STRUCTURED_DATA_ELEMENT_PATTERN.match(rest, position):
         parameters = {
             name: _STRUCTURED_DATA_ESCAPE_PATTERN.sub(r"\1", value)
             for name, value in _STRUCTURED_DATA_PARAMETER_PATTERN.findall(element["parameters"])
         }
         elements.append({"id": element["id"], **parameters})
-        rest = rest[element.end() :]
-    return elements, rest.lstrip().removeprefix("\ufeff")
+        position = element.end()
+    return elements, rest[position:].lstrip().removeprefix("\ufeff")
 
 
 def _find_embedded_json(message: str) -> list[StructuredDataElement]:
