@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
+from cordwood.engines.engine_messages import shorten_engine_message
 from cordwood.errors import (
     BadQuerySyntax,
     BadQueryValue,
@@ -185,7 +186,7 @@ def _fault_without_error_code(text: str) -> Fault:
         return QueryOutOfTime("ClickHouse did not answer in time.", hint="Read a shorter time range.")
     if _ENGINE_NOT_OPENED_MESSAGE in text:
         return DataFolderUnusable("ClickHouse cannot open its folder.", hint=_UNUSABLE_FOLDER_HINT)
-    if match := _UNTRUSTED_CERTIFICATE_PATTERN.search(text):
+    if match := _UNTRUSTED_CERTIFICATE_PATTERN.search(shorten_engine_message(text)):
         return EngineUnreachable(
             f"ClickHouse's certificate is not trusted: {match[1]}.", hint=_UNTRUSTED_CERTIFICATE_HINT, retry_after=30
         )
@@ -396,6 +397,7 @@ _REWORDING_BY_PATTERN: Final[tuple[tuple[re.Pattern[str], RewordMatch], ...]] = 
 
 def _reword_sentence(sentence: str) -> str | None:
     """Return ClickHouse's message reworded in BigQuery's terms; None if there is no rewording for the message."""
+    sentence = shorten_engine_message(sentence)
     for pattern, reworder in _REWORDING_BY_PATTERN:
         match = pattern.fullmatch(sentence)
         if match:

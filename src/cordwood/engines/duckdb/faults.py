@@ -14,6 +14,7 @@ from typing import Final
 
 import duckdb
 
+from cordwood.engines.engine_messages import shorten_engine_message
 from cordwood.errors import (
     BacklogFull,
     BadQuerySyntax,
@@ -410,6 +411,7 @@ _REWORDING_BY_PATTERN: Final[tuple[tuple[re.Pattern[str], RewordMatch], ...]] = 
 
 def reword_message(sentence: str) -> str | None:
     """Return DuckDB's message in BigQuery's terms, or None if it has no rewording."""
+    sentence = shorten_engine_message(sentence)
     for pattern, reworder in _REWORDING_BY_PATTERN:
         match = pattern.fullmatch(sentence)
         if match:

@@ -68,6 +68,12 @@ def test_value_errors_omit_duckdbs_hints(sql: str, expected_message: str) -> Non
     assert fault_of_error(raised.value).message == expected_message
 
 
+def test_the_middle_of_a_long_message_is_left_out() -> None:
+    problem = duckdb.ConversionException(f"Conversion Error: Could not convert string '{'x' * 100_000}' to INT64")
+    message = f"Could not convert string '{'x' * 60}…' to INT64"
+    assert fault_of_error(problem).message == message
+
+
 def test_a_quoted_line_with_another_message_is_ignored() -> None:
     """Raise an error whose message quotes the failing line. The line contains the message of another check."""
     sql = "SELECT CASE WHEN x = 0 THEN error('cordwood: division by zero') END, 'abc'::INTEGER FROM (VALUES (1)) t(x)"
