@@ -306,3 +306,8 @@ def test_a_new_block_is_a_candidate_until_it_is_indexed(tmp_path: Path, monkeypa
     assert candidate_blocks(engine, "deadbeefdeadbeef") == [0]
     assert not engine._storage._compactor.index_newest_block(store)
     engine.close()
+
+
+def test_no_text_is_required_by_a_very_long_regular_expression() -> None:
+    assert _required_texts_of_regex("(abc)" + "x" * 900) == ["x" * 900]
+    assert _required_texts_of_regex("(" * 20_000 + "x" + ")" * 20_000) == []

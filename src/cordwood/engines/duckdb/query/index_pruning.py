@@ -26,6 +26,9 @@ _ESCAPED_CHARACTER_PATTERN: Final = re.compile(r"(?s)\\.")
 # The signs of alternatives and flags in a regular expression. If a regular expression contains such a sign, no required
 # text is derived from it.
 _REGEX_ALTERNATIVE_OR_FLAG_PATTERN: Final = re.compile(r"\||\(\?")
+# From a longer regular expression, no required text is derived, because the time grows with the square of the length:
+# innermost groups are removed until there are none, and an open bracket is searched for its end.
+_MAX_ANALYSED_REGEX_CHARACTERS: Final = 1_000
 # This pattern and the next two match the parts of a regular expression that are skipped when required texts are derived
 # from it: groups, character classes and optional letters.
 _INNERMOST_GROUP_PATTERN: Final = re.compile(r"\([^()]*\)(?:[*+?]|\{[^}]*\})?")
@@ -162,8 +165,8 @@ def _operand_compared_with_message(node: exp.Expr, kind: type[Operation], alias:
 
 
 def _required_texts_of_regex(pattern: str) -> list[str]:
-    """Return texts that every match of the regular expression contains."""
-    if _UNKNOWN_REGEX_ESCAPE_PATTERN.search(pattern):
+    """Return texts that every match of the regular expression contains; none for a very long regular expression."""
+    if len(pattern) > _MAX_ANALYSED_REGEX_CHARACTERS or _UNKNOWN_REGEX_ESCAPE_PATTERN.search(pattern):
         return []
     pattern = _CHARACTER_CLASS_PATTERN.sub(" ", _ESCAPED_CHARACTER_PATTERN.sub(" ", pattern))
     if _REGEX_ALTERNATIVE_OR_FLAG_PATTERN.search(pattern):
