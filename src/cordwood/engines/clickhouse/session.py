@@ -35,9 +35,8 @@ for _library in ("clickhouse_connect", "urllib3"):
     logging.getLogger(_library).addHandler(logging.NullHandler())  # noqa: TID251 - it silences the loggers of the client libraries
 
 _KILL_QUERY_SQL: Final = "KILL QUERY WHERE Settings[{name:String}] = {mark:String} ASYNC"
-# Matches a placeholder for a bound value. It must match everything that the client's own pattern matches. Otherwise,
-# values that the client would bind would not be passed to it.
-_PLACEHOLDER_PATTERN: Final = re.compile(r"\{\w+:[^}]+\}", re.ASCII)
+# The beginning of a placeholder for a bound value, which ends with the next closing brace.
+_PLACEHOLDER_START_PATTERN: Final = re.compile(r"\{\w+:[^}]", re.ASCII)
 # The maximum size of a bound value: the default of a server's setting `http_max_field_value_size`.
 _MAX_BOUND_VALUE_BYTES: Final = 128 << 10
 # The maximum number of attempts to cancel a query, and the seconds between two attempts. One attempt may not be enough,
@@ -58,6 +57,17 @@ _READ_FORMAT_BY_COLUMN_TYPE: Final = {"DateTime64": "int", "JSON": "string"}
 _BYTES_COLUMN_FORMAT_BY_TYPE: Final = {"String": "bytes"}
 
 
+def _has_placeholder(sql: str) -> bool:
+    """Return whether the SQL has a placeholder, such as `{name:String}`.
+
+    Every text that the client takes for a placeholder must count. Otherwise, values that the client would bind would
+    not be passed to it. Only the beginnings of placeholders are searched for, because the SQL may contain a text with
+    many beginnings and no end.
+    """
+    end = sql.rfind("}")
+    return end >= 0 and _PLACEHOLDER_START_PATTERN.search(sql, 0, end) is not None
+
+
 class BoundQuery(msgspec.Struct, frozen=True):
     """A query with its values and settings; the text columns named in `bytes_columns` are returned as bytes."""
 
@@ -74,7 +84,7 @@ class BoundQuery(msgspec.Struct, frozen=True):
         If the client received values for SQL without placeholders, it would interpret percent signs in the SQL as
         placeholders.
         """
-        return self.parameter_values if _PLACEHOLDER_PATTERN.search(self.sql) else {}
+        return self.parameter_values if _has_placeholder(self.sql) else {}
 
     @property
     def time_limit_seconds(self) -> object:
