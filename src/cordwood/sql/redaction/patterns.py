@@ -7,17 +7,19 @@ engine.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
+from hashlib import blake2b
 from itertools import groupby
 from typing import Final
 
 import msgspec
 
 from cordwood.bounded_cache import BoundedCache, estimate_memory_bytes
-from cordwood.model.event import EventShape, ValueKindsByPath
+from cordwood.model.event import MAX_LISTED_PATH_CHARACTERS, EventPath, EventShape, ValueKind, ValueKindsByPath
 from cordwood.model.redaction import Detector, RedactionRules, RedactMode
+from cordwood.sql.budget import check_cpu_time
 
 
 class MatchKind(StrEnum):
@@ -35,7 +37,8 @@ class DetectionPass(msgspec.Struct, frozen=True):
     A text that one of the `kept_groups` of `pattern` matches is not redacted. A text that one of the `prefix_groups`
     matches is kept before the value; the rest of the match is the value. The passes of one `stage_number` become
     alternatives of one pattern, and the first alternative that matches is used. `prefilter_pattern` is a faster pattern
-    that matches every text in which `pattern` has a match.
+    that matches every text in which `pattern` has a match. `occurrence_pattern` matches the same texts as `pattern`,
+    but only a part of each value, if Python's `re` module would take very long to find the value's beginning.
     """
 
     stage_number: int
@@ -46,19 +49,22 @@ class DetectionPass(msgspec.Struct, frozen=True):
     kept_groups: tuple[int, ...] = ()
     prefix_groups: tuple[int, ...] = ()
     match_kind: MatchKind = MatchKind.OTHER
+    occurrence_pattern: str | None = None
 
 
 # Whitespace, also in its escaped forms in JSON and in URLs.
 _WHITESPACE: Final = r"(?:\s|\\+[nrt]|%20|\+)"
 # Escapes of JSON and of URLs. An escape ends in letters or digits, which do not belong to the word after it:
-# `\n10.0.0.1`, `%3D10.0.0.1`.
-_ESCAPE_SEQUENCE: Final = r"(?:\\+(?:[nrtbf]|u[0-9a-f]{4}|x[0-9a-f][0-9a-f])|%(?:25)*[0-9a-f][0-9a-f])"
+# `\n10.0.0.1`, `%3D10.0.0.1`. Backslashes before the last one need not match, because a prefix is kept anyway; if they
+# matched, Python would read a row of backslashes once for each of them.
+_ESCAPE_SEQUENCE: Final = r"(?:\\(?:[nrtbf]|u[0-9a-f]{4}|x[0-9a-f][0-9a-f])|%(?:25)*[0-9a-f][0-9a-f])"
 _WORD_START: Final = rf"{_ESCAPE_SEQUENCE}|_|\b"
 _WORD_END: Final = r"(?:\b|_|[a-z])"
 
 # An escaped letter, digit, dot, colon or @. No encoder escapes these characters, so the escape probably serves to
 # conceal the value.
-_UNNECESSARY_UNICODE_ESCAPE: Final = r"\\+u00(?:2[de]|3[0-9a]|4[0-9a-f]|5[0-9acf]|6[1-9a-f]|7[0-9a])"
+_UNNECESSARY_UNICODE_ESCAPE_END: Final = r"\\u00(?:2[de]|3[0-9a]|4[0-9a-f]|5[0-9acf]|6[1-9a-f]|7[0-9a])"
+_UNNECESSARY_UNICODE_ESCAPE: Final = rf"\\*{_UNNECESSARY_UNICODE_ESCAPE_END}"
 _WORD_CHARACTERS: Final = r"[a-z0-9_.:@%+-]*"
 
 _IPV4_OCTET: Final = r"0*(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
@@ -146,15 +152,18 @@ _PROVIDER_API_KEY_PREFILTER_PATTERN: Final = (
 
 # RE2 and Python agree on the classes of ASCII characters only. All other characters count as letters of a name.
 _MAIL_NAME_CHARACTERS: Final = "a-z0-9\u0080-\U0010ffff"
-_MAIL_LOCAL_PART: Final = rf"(?:[{_MAIL_NAME_CHARACTERS}._+~-]|%(?:25)*(?:2[bde]|5f))+"
+_MAIL_LOCAL_PART_CHARACTER: Final = rf"(?:[{_MAIL_NAME_CHARACTERS}._+~-]|%(?:25)*(?:2[bde]|5f))"
+_MAIL_LOCAL_PART: Final = rf"{_MAIL_LOCAL_PART_CHARACTER}+"
 # The last label of a domain begins with a letter. If it is numeric, the text after @ is an IP address, and the text
 # before @ is a user.
 _LAST_DOMAIN_LABEL_START: Final = "[a-z\u0080-\U0010ffff]"
 # A quoted local part. It must not contain `,` or `:`, so that the text between two JSON strings is not mistaken for a
 # local part.
-_QUOTED_MAIL_LOCAL_PART: Final = r"\\*\"[a-z0-9 ._+-]+\\*\""
+_QUOTED_MAIL_LOCAL_PART_END: Final = r"\"[a-z0-9 ._+-]+\\*\""
+_QUOTED_MAIL_LOCAL_PART: Final = rf"\\*{_QUOTED_MAIL_LOCAL_PART_END}"
+_MAIL_DOMAIN: Final = rf"(?:@|%(?:25)*40)[{_MAIL_NAME_CHARACTERS}-]+(?:{_ENCODED_DOT}[{_MAIL_NAME_CHARACTERS}-]+)*{_ENCODED_DOT}{_LAST_DOMAIN_LABEL_START}[{_MAIL_NAME_CHARACTERS}-]*"
 # An unquoted local part may contain one apostrophe: `o'brien@…`.
-_MAIL_ADDRESS: Final = rf"(?:{_MAIL_LOCAL_PART}(?:'{_MAIL_LOCAL_PART})?|{_QUOTED_MAIL_LOCAL_PART})(?:@|%(?:25)*40)[{_MAIL_NAME_CHARACTERS}-]+(?:{_ENCODED_DOT}[{_MAIL_NAME_CHARACTERS}-]+)*{_ENCODED_DOT}{_LAST_DOMAIN_LABEL_START}[{_MAIL_NAME_CHARACTERS}-]*"
+_MAIL_ADDRESS: Final = rf"(?:{_MAIL_LOCAL_PART}(?:'{_MAIL_LOCAL_PART})?|{_QUOTED_MAIL_LOCAL_PART}){_MAIL_DOMAIN}"
 
 _CARD_SEPARATOR: Final = r"(?:[ +-]|%20)"
 # Card numbers begin with 2 to 6; numbers that begin with 1 may be times in microseconds. Only some issuers use a fifth
@@ -176,6 +185,7 @@ _DETECTION_PASSES: Final[tuple[DetectionPass, ...]] = (
         None,
         r"\\u00[2-7]",
         rf"{_WORD_CHARACTERS}(?:{_UNNECESSARY_UNICODE_ESCAPE}{_WORD_CHARACTERS})+",
+        occurrence_pattern=_UNNECESSARY_UNICODE_ESCAPE_END,
     ),
     DetectionPass(
         0,
@@ -237,8 +247,8 @@ _DETECTION_PASSES: Final[tuple[DetectionPass, ...]] = (
         3,
         "URLs that log in",
         Detector.SECRET,
-        r"://[^\s/@\"'\\]*:[^\s/@\"'\\]*@",
-        r"(://)[^\s/@\"'\\]*:[^\s/@\"'\\]*@[^\s/\"'\\:]+",
+        r"://[^\s/@\"'\\:]*:[^\s/@\"'\\]*@",
+        r"(://)[^\s/@\"'\\:]*:[^\s/@\"'\\]*@[^\s/\"'\\:]+",
         prefix_groups=(1,),
     ),
     DetectionPass(
@@ -249,12 +259,13 @@ _DETECTION_PASSES: Final[tuple[DetectionPass, ...]] = (
         rf"({_ESCAPE_SEQUENCE}?){_MAIL_ADDRESS}",
         prefix_groups=(1,),
         match_kind=MatchKind.EMAIL_ADDRESS,
+        occurrence_pattern=rf"(?:{_MAIL_LOCAL_PART_CHARACTER}|{_QUOTED_MAIL_LOCAL_PART_END}){_MAIL_DOMAIN}",
     ),
     DetectionPass(
         5,
         "v6 addresses",
         Detector.IP,
-        r"::|%(?:25)*3a|(?:[0-9a-f]+:){6}",
+        r"::|%(?:25)*3a|[0-9a-f]:(?:[0-9a-f]+:){5}",
         rf"({_MAC_ADDRESS})|({_WORD_START})(?:{_UNCOMPRESSED_IPV6_ADDRESS})|(\B|_|{_ESCAPE_SEQUENCE}){_IPV6_ADDRESS_STARTING_WITH_COLONS}"
         rf"|({_CODE_WITH_SCOPE_OPERATOR})|({_WORD_START})(?:{_COMPRESSED_IPV6_ADDRESS})|(\B|_|{_ESCAPE_SEQUENCE}){_LOOPBACK_IPV6}",
         kept_groups=(1, 4),
@@ -276,8 +287,8 @@ _DETECTION_PASSES: Final[tuple[DetectionPass, ...]] = (
         7,
         "phones",
         Detector.PHONE,
-        r"(?:\+|%(?:25)*2b|\\+u002b)[1-9]",
-        r"((?:^|[^0-9a-z])\+|%(?:25)*2b|\\+u002b)[1-9](?:[ ().-]?[ ().-]?[0-9]){6,14}\b",
+        r"(?:\+|%(?:25)*2b|\\u002b)[1-9]",
+        r"((?:^|[^0-9a-z])\+|%(?:25)*2b|\\u002b)[1-9](?:[ ().-]?[ ().-]?[0-9]){6,14}\b",
         prefix_groups=(1,),
     ),
 )
@@ -295,6 +306,8 @@ class DetectionStage(msgspec.Struct, frozen=True):
     """One stage of detection: a pattern, its kept and prefix groups, and `prefilter_pattern`, a faster pattern.
 
     `prefilter_pattern` matches every text in which the pattern has a match, and possibly other texts.
+    `occurrence_pattern` matches the same texts as the pattern and has the same groups, but may match only parts of the
+    values; Python's `re` module matches it faster.
     """
 
     pattern: str
@@ -302,6 +315,7 @@ class DetectionStage(msgspec.Struct, frozen=True):
     prefix_groups: tuple[int, ...]
     match_kind: MatchKind
     prefilter_pattern: str
+    occurrence_pattern: str
 
 
 class DetectionRules(msgspec.Struct, frozen=True, dict=True):
@@ -316,7 +330,9 @@ class DetectionRules(msgspec.Struct, frozen=True, dict=True):
         These patterns are case-sensitive. A string within JSON is matched after its escapes are decoded.
         """
         return tuple(
-            DetectionStage(f"(?s:{named.pattern})", (), (), MatchKind.OTHER, f"(?s:{named.pattern})")
+            DetectionStage(
+                f"(?s:{named.pattern})", (), (), MatchKind.OTHER, f"(?s:{named.pattern})", f"(?s:{named.pattern})"
+            )
             for named in self.redaction_rules.patterns
         )
 
@@ -358,13 +374,19 @@ def _combine_passes(passes: Sequence[DetectionPass]) -> DetectionStage:
         kept_groups += tuple(group_count + number for number in redaction_pass.kept_groups)
         prefix_groups += tuple(group_count + number for number in redaction_pass.prefix_groups)
         group_count += len(_CAPTURING_GROUP_PATTERN.findall(redaction_pass.pattern))
-    pattern, hint = (
-        "|".join(parts)
-        for parts in zip(
-            *((redaction_pass.pattern, redaction_pass.prefilter_pattern) for redaction_pass in passes), strict=True
-        )
+    pattern = "|".join(redaction_pass.pattern for redaction_pass in passes)
+    occurrence_pattern = "|".join(
+        redaction_pass.occurrence_pattern or redaction_pass.pattern for redaction_pass in passes
     )
-    return DetectionStage(_REGEX_FLAGS + pattern, kept_groups, prefix_groups, passes[0].match_kind, f"(?i:{hint})")
+    hint = "|".join(redaction_pass.prefilter_pattern for redaction_pass in passes)
+    return DetectionStage(
+        _REGEX_FLAGS + pattern,
+        kept_groups,
+        prefix_groups,
+        passes[0].match_kind,
+        f"(?i:{hint})",
+        _REGEX_FLAGS + occurrence_pattern,
+    )
 
 
 # The memory limits of the two caches in `RedactionPolicy`: one holds whether a name is hidden, the other holds shapes
@@ -372,6 +394,11 @@ def _combine_passes(passes: Sequence[DetectionPass]) -> DetectionStage:
 _HIDDEN_NAMES_CACHE_BYTES: Final = 4 * 2**20
 _VISIBLE_KINDS_CACHE_BYTES: Final = 4 * 2**20
 _BYTES_PER_CACHED_PATH: Final = 100
+_MAX_NAME_CHARACTERS_IN_CACHE: Final = 64
+# Senders choose the names of fields, and queries of others wait while names are matched. A name that is longer than
+# `_MAX_PRECISELY_MATCHED_NAME_CHARACTERS` is therefore hidden if it matches the hint, and a name that is longer than
+# `MAX_LISTED_PATH_CHARACTERS` is hidden without matching.
+_MAX_PRECISELY_MATCHED_NAME_CHARACTERS: Final = 128
 
 
 class RedactionPolicy(msgspec.Struct, frozen=True, dict=True):
@@ -385,11 +412,11 @@ class RedactionPolicy(msgspec.Struct, frozen=True, dict=True):
         return DetectionRules(self.rules)
 
     @cached_property
-    def _hidden_names_cache(self) -> BoundedCache[str, bool]:
-        return BoundedCache(_HIDDEN_NAMES_CACHE_BYTES, lambda name, _: estimate_memory_bytes(name))
+    def _hidden_names_cache(self) -> BoundedCache[str | bytes, bool]:
+        return BoundedCache(_HIDDEN_NAMES_CACHE_BYTES, lambda key, _: estimate_memory_bytes(key))
 
     @cached_property
-    def _visible_kinds_cache(self) -> BoundedCache[int, tuple[ValueKindsByPath, ValueKindsByPath]]:
+    def _visible_kinds_cache(self) -> BoundedCache[int, tuple[ValueKindsByPath, "_VisibleKinds"]]:
         return BoundedCache(_VISIBLE_KINDS_CACHE_BYTES, lambda _, kept: _BYTES_PER_CACHED_PATH * len(kept[0]))
 
     def is_secret_name(self, name: str) -> bool:
@@ -397,10 +424,14 @@ class RedactionPolicy(msgspec.Struct, frozen=True, dict=True):
 
     def is_hidden_name(self, name: str) -> bool:
         """Return whether a field's name must be hidden because it contains personal data, such as a card number."""
-        cached = self._hidden_names_cache.get(name)
+        if len(name) > MAX_LISTED_PATH_CHARACTERS:
+            return True
+        key = _cache_key_of_name(name)
+        cached = self._hidden_names_cache.get(key)
         if cached is None:
+            check_cpu_time()
             cached = self._contains_personal_data(name)
-            self._hidden_names_cache.put(name, cached)
+            self._hidden_names_cache.put(key, cached)
         return cached
 
     def visible_shapes(self, shapes: Mapping[str, EventShape]) -> dict[str, EventShape]:
@@ -416,16 +447,15 @@ class RedactionPolicy(msgspec.Struct, frozen=True, dict=True):
     def _remove_hidden_paths(self, kinds: ValueKindsByPath) -> ValueKindsByPath:
         cached = self._visible_kinds_cache.get(id(kinds))
         if cached is None or cached[0] is not kinds:
-            visible = {
-                path: path_kinds for path, path_kinds in kinds.items() if not any(map(self.is_hidden_name, path))
-            }
-            cached = (kinds, visible)
+            cached = (kinds, _VisibleKinds(kinds, self.is_hidden_name))
             self._visible_kinds_cache.put(id(kinds), cached)
         return cached[1]
 
     def _contains_personal_data(self, name: str) -> bool:
-        if self._compiled_prefilter_pattern is not None and self._compiled_prefilter_pattern.search(name) is None:
+        if not any(pattern.search(name) for pattern in self._compiled_prefilter_patterns):
             return False
+        if len(name) > _MAX_PRECISELY_MATCHED_NAME_CHARACTERS:
+            return True
         return any(
             not any(match.group(number) for number in stage.kept_groups)
             for stage, pattern in self._compiled_patterns
@@ -433,13 +463,54 @@ class RedactionPolicy(msgspec.Struct, frozen=True, dict=True):
         )
 
     @cached_property
-    def _compiled_prefilter_pattern(self) -> "re.Pattern[str] | None":
-        return _compile_pattern(self.detection_rules.combined_prefilter_pattern)
+    def _compiled_prefilter_patterns(self) -> list["re.Pattern[str]"]:
+        """The hint of all built-in stages, and the patterns in the settings, which may not compile together."""
+        builtin = "|".join(stage.prefilter_pattern for stage in self.detection_rules.builtin_stages)
+        configured = [stage.prefilter_pattern for stage in self.detection_rules.configured_stages]
+        return [pattern for each in (builtin, *configured) if (pattern := _compile_pattern(each)) is not None]
 
     @cached_property
     def _compiled_patterns(self) -> list[tuple[DetectionStage, "re.Pattern[str]"]]:
         stages = (*self.detection_rules.configured_stages, *self.detection_rules.builtin_stages)
-        return [(stage, pattern) for stage in stages if (pattern := _compile_pattern(stage.pattern)) is not None]
+        return [
+            (stage, pattern) for stage in stages if (pattern := _compile_pattern(stage.occurrence_pattern)) is not None
+        ]
+
+
+class _VisibleKinds(Mapping[EventPath, frozenset[ValueKind]]):
+    """The paths of a shape without a hidden name, with the kinds of values at each path.
+
+    A look-up of one path checks only the names of this path, not those of all paths. The shape of a whole stream has
+    names of other projects too, and a query of a pinned caller looks up only the paths that it names.
+    """
+
+    def __init__(self, kinds: ValueKindsByPath, is_hidden_name: Callable[[str], bool]) -> None:
+        self._kinds = kinds
+        self._is_hidden_name = is_hidden_name
+
+    def __getitem__(self, path: EventPath) -> frozenset[ValueKind]:
+        kinds = self._kinds[path]
+        if any(map(self._is_hidden_name, path)):
+            raise KeyError(path)
+        return kinds
+
+    def __iter__(self) -> Iterator[EventPath]:
+        return iter(self._all_visible)
+
+    def __len__(self) -> int:
+        return len(self._all_visible)
+
+    @cached_property
+    def _all_visible(self) -> ValueKindsByPath:
+        is_hidden = self._is_hidden_name
+        return {path: kinds for path, kinds in self._kinds.items() if not any(map(is_hidden, path))}
+
+
+def _cache_key_of_name(name: str) -> str | bytes:
+    """Return a short name itself, and the digest of a long name, so that the cache holds many long names."""
+    if len(name) <= _MAX_NAME_CHARACTERS_IN_CACHE:
+        return name
+    return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _compile_pattern(pattern: str) -> "re.Pattern[str] | None":
