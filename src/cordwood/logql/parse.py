@@ -378,10 +378,8 @@ _HINT_BY_REFUSED_STAGE: Final[Mapping[str, str]] = {
 # (`[0]`).
 _PATH_STEP_PATTERN: Final = re.compile(r'\.?([A-Za-z_][\w-]*)|\["([^"\\\]]+)"\]|\[(\d{1,6})\]')
 _MAX_PATH_STEPS: Final = 20
-# `_TEMPLATE_ACTION_PATTERN` finds an action of a `line_format` template, which is written in double braces.
-# `_TEMPLATE_LABEL_PATTERN` finds the label, or `__line__`, in the action.
-_TEMPLATE_ACTION_PATTERN: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
-_TEMPLATE_LABEL_PATTERN: Final = re.compile(r"\s*(?:\.([A-Za-z_][A-Za-z0-9_]*)|__line__)\s*")
+# The label, or `__line__`, in an action of a `line_format` template.
+_TEMPLATE_LABEL_PATTERN: Final = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|__line__")
 
 
 def _parse_selector(cursor: TokenCursor) -> tuple[TextMatch, ...]:
@@ -495,19 +493,26 @@ def _parse_path_steps(cursor: TokenCursor, expression: Token) -> tuple[str | int
 def _parse_line_format(cursor: TokenCursor) -> LineFormat:
     template = cursor.expect_kind(TokenKind.TEXT, "a template in quotes")
     parts: list[str | TemplatePlaceholder] = []
-    for number, text in enumerate(_TEMPLATE_ACTION_PATTERN.split(template.text)):
-        if number % 2 == 0:
-            parts += [text] if text else []
-            continue
+    # An action of the template is written in double braces.
+    text, opened, rest = template.text.partition("{{")
+    while opened:
+        parts += [text] if text else []
+        action, closed, rest = rest.partition("}}")
+        if not closed:
+            raise cursor.syntax_error(
+                "The template has {{ without }} after it.", "Close it, as in {{.path}}.", template.text_offset
+            )
         cursor.count_query_part()
-        label = _TEMPLATE_LABEL_PATTERN.fullmatch(text)
+        label = _TEMPLATE_LABEL_PATTERN.fullmatch(action.strip())
         if label is None:
             raise cursor.unsupported_error(
-                f"{{{{{text[:60]}}}}} is not supported in a template.",
+                f"{{{{{action[:60]}}}}} is not supported in a template.",
                 "Labels are, as in {{.path}}, and the line: {{__line__}}.",
                 template.text_offset,
             )
         parts.append(TemplatePlaceholder(label[1]))
+        text, opened, rest = rest.partition("{{")
+    parts += [text] if text else []
     return LineFormat(tuple(parts), template.text_offset)
 
 
