@@ -41,6 +41,8 @@ class _ClickHouseWithPlainIndexes(ClickHouse):
 
 
 _CLICKHOUSE_DIALECT: Final = _ClickHouseWithPlainIndexes()
+# The maximum length of a number in a query. Numbers in FLOAT64 have up to 309 digits before the decimal point.
+_MAX_NUMBER_CHARACTERS: Final = 1_000
 # After one of these words, sqlglot may parse the same parentheses twice. The words include the names of types, and
 # FROM: after it, sqlglot tries the content of the parentheses as a join and as a query.
 _WORDS_BEFORE_REPARSED_PARENTHESES: Final = frozenset(
@@ -65,6 +67,7 @@ def parse_clickhouse_sql(text: str) -> ParsedQuery:
         raise BadQuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
     check_statement_start(tokens[0], text)
     check_parser_work(tokens, text, _WORDS_BEFORE_REPARSED_PARENTHESES)
+    _check_number_lengths(tokens, text)
     second = next((token for token in tokens if token.token_type == TokenType.SEMICOLON), None)
     if second is not None:
         raise QueryRefused("Only one statement can be sent.", hint="Send one SELECT.", span=span_at(text, second.start))
@@ -116,6 +119,17 @@ def _signs_within_numbers(tokens: list[Token], text: str) -> Iterator[int]:
             number = _NUMBER_BEFORE_SIGN_PATTERN.match(text, token.start, token.end + 1)
             if number is not None:
                 yield number.end()
+
+
+def _check_number_lengths(tokens: list[Token], text: str) -> None:
+    """Raise QueryRefused for a number of very many digits, which Python's int() would not convert."""
+    for token in tokens:
+        if token.token_type == TokenType.NUMBER and len(token.text) > _MAX_NUMBER_CHARACTERS:
+            raise QueryRefused(
+                "The number is too large: whole numbers have 64 bits.",
+                hint="Write fewer digits.",
+                span=span_at(text, token.start),
+            )
 
 
 def _parse_tokens(tokens: list[Token], text: str) -> exp.Expr:

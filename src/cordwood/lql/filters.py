@@ -2,7 +2,7 @@
 
 import math
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Final
 
 import msgspec
@@ -268,7 +268,11 @@ def read_number(text: str, offset: int) -> exp.Expr | None:
     """Convert a number's text to an SQL literal; return None if the text is not a number or too large for FLOAT64."""
     if not NUMBER_TEXT_PATTERN.fullmatch(text) or not math.isfinite(float(text)):
         return None
-    value = Decimal(text)
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        # The exponent has more digits than those of Decimal, so the number is too small for FLOAT64.
+        value = Decimal(0)
     if value == value.to_integral_value() and "." not in text and "e" not in text.lower():
         return number_literal(str(int(value)) + (".0" if abs(int(value)) >= _INT64_EXCLUSIVE_LIMIT else ""), offset)
     return number_literal(f"{value.normalize():f}" if abs(value.adjusted()) < 20 else f"{value:e}", offset)

@@ -28,6 +28,13 @@ from cordwood.sql.budget import compilation_scope
         ("SELECT toInt32OrZeros('1')", 8, "The function toInt32OrZeros cannot be called here.", "toInt32OrZero?"),
         ("SELECT toTypeName(1)", 8, "The function toTypeName cannot be called here.", "listed in the guide"),
         ("SELECT Year(timestamp)", 8, "The function Year cannot be called here.", "Did you mean toYear?"),
+        (f"SELECT {'1' * 5000}", 8, "The number is too large: whole numbers have 64 bits.", "fewer digits"),
+        (
+            f"SELECT id FROM logs LIMIT {'1' * 5000}",
+            27,
+            "The number is too large: whole numbers have 64 bits.",
+            "digits",
+        ),
         ("SELECT file('x')", 8, "The function file cannot be called here.", "listed in the guide"),
     ],
 )

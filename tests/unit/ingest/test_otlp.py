@@ -146,7 +146,15 @@ def test_a_structured_body_becomes_a_json_message_and_metadata() -> None:
 
 @pytest.mark.parametrize(
     ("sent", "number"),
-    [("SEVERITY_NUMBER_WARN2", 14), ("SEVERITY_NUMBER_FATAL", 21), ("ERROR4", 20), (0, None), ("x", None)],
+    [
+        ("SEVERITY_NUMBER_WARN2", 14),
+        ("SEVERITY_NUMBER_FATAL", 21),
+        ("ERROR4", 20),
+        (0, None),
+        ("x", None),
+        ("WARN22", None),
+        ("WARN" + "2" * 5000, None),
+    ],
 )
 def test_severities_may_be_enum_names(sent: object, number: int | None) -> None:
     (event,) = json_request({"severityNumber": sent})

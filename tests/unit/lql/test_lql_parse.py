@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 
 from cordwood.errors import BadQuerySyntax, Span
+from cordwood.lql.filters import read_number
 from cordwood.lql.parse import MAX_NESTING_DEPTH, MAX_QUERY_CHARACTERS, MAX_QUERY_CLAUSES, parse_lql
 from cordwood.lql.query import LqlQuery
 from cordwood.lql.values import MAX_PATH_STEPS
@@ -69,3 +70,12 @@ def test_paths_have_a_maximum_number_of_steps() -> None:
         with pytest.raises(BadQuerySyntax, match="more than 32 steps") as raised:
             parse_lql("a m." + "x." * steps + "y:1")
         assert raised.value.span == Span(1, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "sql"), [("1e-99999999999999999999", "0"), ("0e-99999999999999999999", "0"), ("1e-5", "0.00001")]
+)
+def test_a_number_with_a_small_exponent_is_read(text: str, sql: str) -> None:
+    number = read_number(text, 0)
+    assert number is not None
+    assert number.sql() == sql

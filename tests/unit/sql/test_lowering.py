@@ -5,6 +5,7 @@ from sqlglot import exp, parse_one
 
 from cordwood.errors import QueryUnsupported, Span
 from cordwood.sql.lowering import RuleSet, mark_null_on_error, merge_rule_sets, raise_unsupported, returns_null_on_error
+from cordwood.sql.rules.json_functions import canonical_json_text
 
 
 def test_children_are_lowered_before_their_parent() -> None:
@@ -48,3 +49,10 @@ def test_a_node_is_safe_once_it_is_marked() -> None:
     node = exp.column("a")
     assert not returns_null_on_error(node)
     assert returns_null_on_error(mark_null_on_error(node))
+
+
+@pytest.mark.parametrize(
+    ("exponent", "canonical"), [("-99999999999999999999", "[0.0]"), ("99999999999999999999", None), ("2", "[1e2]")]
+)
+def test_a_number_in_json_may_have_a_long_exponent(exponent: str, canonical: str | None) -> None:
+    assert canonical_json_text(f"[1e{exponent}]", rounds=True) == canonical

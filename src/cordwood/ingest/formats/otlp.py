@@ -349,8 +349,8 @@ def _severity_number(value: object) -> int | None:
     if isinstance(value, int):
         return value or None
     name = str(value or "").removeprefix("SEVERITY_NUMBER_")
-    word, step = name.rstrip("234"), name[len(name.rstrip("234")) :]
-    return _SEVERITY_NAMES.index(word) * 4 + int(step or 1) if word in _SEVERITY_NAMES else None
+    word, step = (name[:-1], int(name[-1])) if name[-1:] in {"2", "3", "4"} else (name, 1)
+    return _SEVERITY_NAMES.index(word) * 4 + step if word in _SEVERITY_NAMES else None
 
 
 def _level_name(severity: int | None, severity_text: object) -> str | None:

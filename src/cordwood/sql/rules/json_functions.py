@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Final, NoReturn
 
 import msgspec
@@ -146,7 +146,12 @@ def _parse_integer(digits: str, *, rounds: bool) -> _NumberText:
 
 def _parse_fraction(digits: str, *, rounds: bool) -> _NumberText:
     value = float(digits)
-    if Decimal(digits) == Decimal(repr(value)):
+    try:
+        is_exact = Decimal(digits) == Decimal(repr(value))
+    except InvalidOperation:
+        # The exponent has more digits than those of Decimal.
+        is_exact = False
+    if is_exact:
         return _NumberText(digits)
     if not rounds or math.isinf(value):
         raise ValueError(digits)

@@ -180,6 +180,8 @@ _LARGE_FLOAT_TEXT_PATTERN: Final = "'^(-?)(\\d)(\\d*?)0*$'"
 _SMALL_FLOAT_TEXT_PATTERN: Final = "'^(-?)0[.]0+(\\d)(\\d*)$'"
 
 
+# Every interval of BigQuery is shorter.
+_MAX_INTERVAL_TEXT_CHARACTERS: Final = 100
 _ISO_INTERVAL_PATTERN: Final = re.compile(
     r"(-?)P(?:(-?\d+)Y)?(?:(-?\d+)M)?(?:(-?\d+)W)?(?:(-?\d+)D)?(?:T(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?\d+(?:\.\d+)?)S)?)?"
 )
@@ -189,7 +191,8 @@ _CANONICAL_INTERVAL_PATTERN: Final = re.compile(r"(-?)(\d+)-(\d+) (-?\d+) (-?)(\
 def _text_to_interval(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     """Cast a literal text to INTERVAL; the text has the form `Y-M D H:M:S` or a duration's form in ISO 8601."""
     literal_text = constant_text(value)
-    counts = _parse_interval_counts(literal_text) if literal_text is not None else None
+    is_short = literal_text is not None and len(literal_text) <= _MAX_INTERVAL_TEXT_CHARACTERS
+    counts = _parse_interval_counts(literal_text) if literal_text is not None and is_short else None
     if counts is None:
         raise_unsupported(node, "CAST to INTERVAL of such a text")
     months, days, micros = counts
