@@ -9,6 +9,7 @@ from itertools import count
 import pytest
 from sqlglot import exp, parse_one
 
+from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import CompilationTimeout, PlanTooLarge
 from cordwood.sql.budget import (
     CompilationBudget,
@@ -18,7 +19,7 @@ from cordwood.sql.budget import (
     copy_tree,
     thread_cpu_seconds,
 )
-from cordwood.sql.compile import compile_sandbox_query
+from cordwood.sql.compile import compile_sandbox_query, compile_standalone_query
 from cordwood.sql.nodes import replace_node
 from cordwood.sql.parse import MAX_PIPE_OPERATORS, parse_sql
 from cordwood.sql.program import EndpointProgram
@@ -96,6 +97,17 @@ def test_queries_of_exponential_size_are_refused(program: EndpointProgram, text:
     ) as raised:
         compile_sandbox_query(program, text, PlainTarget(), SHAPES)
     assert getattr(raised.value, "code", "") in ("limit.plan", "limit.compile", "query.refused")
+
+
+@pytest.mark.parametrize("sql", ["parse_timestamp('{}', '1')", "format_timestamp('{}', timestamp '2020-01-01')"])
+def test_the_elements_of_a_format_are_counted(sql: str) -> None:
+    with pytest.raises((PlanTooLarge, CompilationTimeout), match=r"more than 100,000 parts|to compile"):
+        compile_standalone_query(f"select {sql.format('%Y' * 120_000)}", DuckDBTarget())
+
+
+def test_the_steps_of_all_prefixes_of_a_json_path_are_counted() -> None:
+    with pytest.raises((PlanTooLarge, CompilationTimeout), match=r"more than 100,000 parts|to compile"):
+        compile_standalone_query(f"select json_set(json '{{}}', '${'.a' * 20_000}', 2)", DuckDBTarget())
 
 
 def test_too_many_pipes_are_refused_with_their_position() -> None:

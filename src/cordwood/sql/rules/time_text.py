@@ -14,7 +14,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import Kind
-from cordwood.sql.budget import copy_tree
+from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.datatypes import kind_of
 from cordwood.sql.lowering import (
     LoweringRule,
@@ -59,6 +59,7 @@ def _split_time_format(format_string: str, kind: Kind) -> Iterator[FormatElement
     An element that this type does not have is yielded as text.
     """
     for match in _FORMAT_ELEMENT_PATTERN.finditer(_restore_bigquery_elements(format_string)):
+        charge_nodes()
         element = match[1]
         if element is None or element == "%":
             yield None, match[2] or "%"
@@ -114,6 +115,7 @@ def _split_cast_format(node: exp.Expr, format_string: str, kind: Kind, *, is_in_
     Here, the element `EnS` is only the fraction of the seconds, unlike in FORMAT_TIMESTAMP itself.
     """
     for match in _CAST_ELEMENT_PATTERN.finditer(format_string):
+        charge_nodes()
         source_text = match[0]
         word = source_text.upper()
         if match[1] is not None:
@@ -247,14 +249,19 @@ _UNSUPPORTED_ELEMENTS_BY_KIND: Final = {
 class TimeFormatRegex(msgspec.Struct):
     """The regular expression of a time format, and the groups that capture the elements.
 
-    `group_count` is the number of groups. `group_index_by_element` has the index, counted from 1, of the last group
-    that captures an element. `unknown_element` is the first element that is not known, if any.
+    `pattern_parts` are the parts of the regular expression, one for each element or text. `group_count` is the number
+    of groups. `group_index_by_element` has the index, counted from 1, of the last group that captures an element.
+    `unknown_element` is the first element that is not known, if any.
     """
 
-    pattern: str = ""
+    pattern_parts: list[str] = []
     group_count: int = 0
     group_index_by_element: dict[str, int] = msgspec.field(default_factory=dict)
     unknown_element: str | None = None
+
+    @property
+    def pattern(self) -> str:
+        return "".join(self.pattern_parts)
 
     def unsupported_element(self, kind: Kind) -> str | None:
         """Return the first element of the format that values of this type do not have, such as an hour of a DATE."""
@@ -268,7 +275,7 @@ class TimeFormatRegex(msgspec.Struct):
         )
 
     def add_element(self, element: str, pattern: str) -> None:
-        self.pattern += pattern
+        self.pattern_parts.append(pattern)
         if "(" in pattern.replace("(?:", ""):
             self.group_count += 1
             self.group_index_by_element[_CANONICAL_ELEMENT_BY_EQUIVALENT.get(element, element)] = self.group_count
@@ -279,7 +286,7 @@ def _parse_time_format(format_string: str) -> TimeFormatRegex:
     format_pattern = TimeFormatRegex()
     for element, literal_pattern in _split_parsing_format(format_string):
         if element is None:
-            format_pattern.pattern += literal_pattern
+            format_pattern.pattern_parts.append(literal_pattern)
         elif seconds := _SECONDS_ELEMENT_PATTERN.fullmatch(element):
             format_pattern.add_element("S", _seconds_pattern(seconds[1]))
         elif element in _PATTERN_BY_ELEMENT:
@@ -295,6 +302,7 @@ def _split_parsing_format(format_string: str) -> Iterator[tuple[str | None, str]
     # Undo sqlglot's conversion of some elements to Python's elements.
     format_string = format_string.split("\0", 1)[0].replace("%S.%f", "%E6S").replace("%-d", "%e")
     for match in _PARSED_ELEMENT_PATTERN.finditer(_expand_abbreviations(format_string)):
+        charge_nodes()
         element, space, literal = match.groups()
         yield element, _SPACES_PATTERN if space is not None else re.escape(literal or "")
 

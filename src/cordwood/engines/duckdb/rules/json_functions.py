@@ -15,6 +15,7 @@ from cordwood.engines.duckdb.rules.building_blocks import (
 )
 from cordwood.engines.duckdb.rules.time_text import TIME_PRINTER
 from cordwood.model.datatype import Kind
+from cordwood.sql.budget import charge_nodes
 from cordwood.sql.datatypes import datatype_of, kind_of
 from cordwood.sql.lowering import RuleSet, fragment_node, placeholders_text, raise_unsupported, string_literal_node
 from cordwood.sql.nodes import constant_python_value, constant_text
@@ -94,6 +95,7 @@ JSON_PRINTER_RULES = JSON_PRINTER.rules()
 
 def json_path_text(steps: JsonPathSteps) -> str:
     """Return a path in DuckDB's syntax with all keys quoted; a path with an empty key or `*` becomes a JSON pointer."""
+    charge_nodes(len(steps))
     if "" in steps or "*" in steps:
         return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
     return "$" + "".join(f"[{step}]" if isinstance(step, int) else _quoted_path_key(step) for step in steps)
