@@ -269,7 +269,7 @@ def _truncate(text: str, length: int) -> str:
 
 
 _TIME_PARAMETER_KINDS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE)
-_RELATIVE_TIME_PATTERN: Final = re.compile(r"now(?:\s*-\s*(.+))?")
+_RELATIVE_TIME_PATTERN: Final = re.compile(r"now(?:\s*+-\s*+(.+))?")
 # Matches every star except that of COUNT(*). A query with such a star may be SELECT *, whose columns depend on the
 # stored events, so its columns cannot be checked before it runs.
 _SELECT_STAR_PATTERN: Final = re.compile(r"(?<!\()\*(?!\))")

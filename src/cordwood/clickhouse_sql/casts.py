@@ -49,7 +49,7 @@ _TYPE_BY_NAME: Final[Mapping[str, ClickHouseType]] = {
     "datetime": DATETIME,
 }
 _TYPE_NAME_PATTERN: Final = re.compile(
-    r"\s*(?:(nullable)\s*\(\s*)?(\w+)\s*(?:\(\s*(\d)?\s*(?:,?\s*'UTC'\s*)?\))?\s*(?(1)\))\s*", re.IGNORECASE
+    r"\s*+(?:(nullable)\s*+\(\s*+)?(\w++)\s*+(?:\(\s*+(\d)?\s*+(?:,?\s*+'UTC'\s*+)?\))?\s*+(?(1)\))\s*+", re.IGNORECASE
 )
 
 

@@ -18,7 +18,7 @@ from cordwood.sql.stages import BoundStatement, ParameterSlot, Statement
 _INT64_RANGE: Final = range(-(2**63), 2**63)
 _BOOL_BY_TEXT: Final = {"true": True, "false": False}
 _INTEGER_PATTERN: Final = re.compile(r"\s*[+-]?[0-9]{1,40}\s*", re.ASCII)
-_NUMBER_PATTERN: Final = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*", re.ASCII)
+_NUMBER_PATTERN: Final = re.compile(r"\s*+[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?\s*+", re.ASCII)
 _NON_FINITE_TEXTS: Final = frozenset(
     {f"{sign}{word}" for sign in ("", "+", "-") for word in ("nan", "inf", "infinity")}
 )

@@ -252,6 +252,7 @@ def check_parser_work(tokens: list[Token], text: str, parsed_twice: frozenset[st
         raise QueryRefused(
             f"The query has more than {MAX_PIPE_OPERATORS} pipes.", hint="Split it into sub-queries.", span=span
         )
+    _check_interval_lengths(tokens, text)
     factors = [1]
     work = 0
     recent_words = ("", "", "")
@@ -265,6 +266,28 @@ def check_parser_work(tokens: list[Token], text: str, parsed_twice: frozenset[st
         if len(factors) > MAX_BRACKET_NESTING or work > MAX_PARSER_TOKEN_READS:
             raise nesting_error(span_at(text, token.start))
         recent_words = (recent_words[1], recent_words[2], word)
+
+
+def _check_interval_lengths(tokens: list[Token], text: str) -> None:
+    """Refuse a long text in INTERVAL: the time in which sqlglot reads it grows with the square of its length."""
+    interval_index = -_MAX_TOKENS_BEFORE_INTERVAL_TEXT - 1
+    for index, token in enumerate(tokens):
+        is_text_of_interval = (
+            token.token_type == TokenType.STRING and index - interval_index <= _MAX_TOKENS_BEFORE_INTERVAL_TEXT
+        )
+        if is_text_of_interval and len(token.text) > _MAX_INTERVAL_TEXT_CHARACTERS:
+            raise BadQuerySyntax(
+                f"Invalid INTERVAL of more than {_MAX_INTERVAL_TEXT_CHARACTERS} characters",
+                span=span_at(text, token.start),
+            )
+        if is_text_of_interval or token.token_type == TokenType.INTERVAL:
+            interval_index = index
+
+
+_MAX_INTERVAL_TEXT_CHARACTERS: Final = 100
+# sqlglot takes a text for a part of an interval if at most two tokens stand between it and INTERVAL, or between it and
+# another part: INTERVAL '1' DAY '2' HOUR.
+_MAX_TOKENS_BEFORE_INTERVAL_TEXT: Final = 3
 
 
 def _parenthesis_parse_count(recent_words: tuple[str, str, str], parsed_twice: frozenset[str]) -> int:

@@ -46,7 +46,7 @@ _NAME_PATTERN: Final = r'(?:\w+|"(?:[^"]|"")*")'
 _NAME_OR_TEXT_LITERAL_PATTERN: Final = re.compile(rf"{_NAME_PATTERN}(?:\.{_NAME_PATTERN})*|'(?:[^']|'')*'")
 _CLOSING_BRACKETS: Final = {"(": ")", "[": "]"}
 _NUMBER_PATTERN: Final = re.compile(
-    r"-?(?:0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf|nan)", re.ASCII
+    r"-?(?:0[xX][0-9a-fA-F]+|(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|inf|nan)", re.ASCII
 )
 _WORD_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 # The prefix of placeholder tokens. It is random, so no template contains it. User texts are not part of the SQL in

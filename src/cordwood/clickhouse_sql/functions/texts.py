@@ -18,7 +18,7 @@ _CallTranslator = Callable[[ArgumentTranslator, FunctionCall], TypedValue]
 
 # With this flag, a dot in a regular expression matches any character, including line ends, as it does in ClickHouse.
 _DOT_MATCHES_NEWLINE_FLAG: Final = "(?s)"
-_CAPTURING_GROUP_PATTERN: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\((?!\?)", re.DOTALL)
+_CAPTURING_GROUP_PATTERN: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*+(?:\]|\\?\Z)|\((?!\?)", re.DOTALL)
 
 
 def _copy_nullability(type_: ClickHouseType, *values: TypedValue) -> ClickHouseType:

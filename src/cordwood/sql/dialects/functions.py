@@ -32,7 +32,7 @@ _SPELLINGS_BY_UNIT: Final = {
 _UNIT_BY_SPELLING: Final = {
     spelling: bigquery_unit for bigquery_unit, spellings in _SPELLINGS_BY_UNIT.items() for spelling in spellings.split()
 }
-_INTERVAL_PATTERN: Final = re.compile(r"(?:interval\s+)?'?\s*([+-]?\d+)\s*'?\s*([a-z]+)\s*'?", re.IGNORECASE)
+_INTERVAL_PATTERN: Final = re.compile(r"(?:interval\s++)?'?\s*+([+-]?\d++)\s*+'?\s*+([a-z]++)\s*+'?", re.IGNORECASE)
 
 _BIGQUERY_ELEMENT_BY_TO_CHAR: Final = {
     "YYYY": "%Y",

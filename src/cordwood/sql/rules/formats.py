@@ -26,8 +26,8 @@ from cordwood.sql.nodes import constant_int, constant_text, is_null, parse_digit
 from cordwood.sql.rules.json_functions import JsonPrinter
 from cordwood.sql.rules.vocabulary import CommonSql, ExplicitCast
 
-_SPECIFIER_PATTERN: Final = re.compile(r"%([-+ #0']*)(\d+|\*)?(?:\.(\d+|\*)?)?([a-zA-Z%])|%|([^%]+)", re.ASCII)
-_PRECISION_PATTERN: Final = re.compile(r"%[-+ #0']*(?:\d+|\*)?\.", re.ASCII)
+_SPECIFIER_PATTERN: Final = re.compile(r"%([-+ #0']*+)(\d++|\*)?(?:\.(\d++|\*)?)?([a-zA-Z%])|%|([^%]+)", re.ASCII)
+_PRECISION_PATTERN: Final = re.compile(r"%[-+ #0']*+(?:\d++|\*)?\.", re.ASCII)
 
 # The maximum of the width and of the precision of a format specifier, in characters.
 MAX_FIELD_WIDTH: Final = 10_000

@@ -170,7 +170,7 @@ def _text_to_float(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     return fill_template(f"CASE WHEN {is_invalid} THEN {failure} ELSE {number} END", value)
 
 
-_NUMBER_DIGITS_PATTERN: Final = re.compile(r"\s*[+-]?0*(\d*)\.?(\d*?)0*\s*", re.ASCII)
+_NUMBER_DIGITS_PATTERN: Final = re.compile(r"\s*+[+-]?0*+(\d*+)\.?((?:0*+[1-9])*+)0*+\s*+", re.ASCII)
 _TOO_MANY_DECIMALS_PATTERN: Final = r"\.\d{18}\d*[1-9]"
 
 
