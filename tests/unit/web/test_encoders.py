@@ -17,6 +17,7 @@ from cordwood.errors import BadQueryValue
 from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
 from cordwood.web.encode import ANSWER_FORMATS_BY_NAME
 from cordwood.web.encode.cells import distinct_names
+from tests.attack.pattern_times import MAX_TIME_RATIO, time_ratio
 
 COLUMN_KINDS = {
     "whole": Kind.INT64,
@@ -207,7 +208,13 @@ def test_an_integer_beyond_64_bits_is_a_fault_that_names_the_column(form: str) -
         (["a", "a", "a"], ["a", "a_1", "a_2"]),
         (["a", "a_1", "a"], ["a", "a_1", "a_2"]),
         (["a", "a", "a_1"], ["a", "a_2", "a_1"]),
+        (["a", "a_1", "a_1", "a"], ["a", "a_1", "a_1_1", "a_2"]),
     ],
 )
 def test_columns_of_one_name_get_distinct_names(names: list[str], expected: list[str]) -> None:
     assert distinct_names([Column(name, Datatype(Kind.INT64)) for name in names]) == expected
+
+
+def test_many_columns_of_one_name_take_linear_time() -> None:
+    columns = [Column("a", Datatype(Kind.INT64))] * 8_000
+    assert time_ratio(lambda: distinct_names(columns[:2_000]), lambda: distinct_names(columns)) < MAX_TIME_RATIO

@@ -16,14 +16,19 @@ from cordwood.model.timestamps import EPOCH
 def distinct_names(columns: Sequence[Column]) -> list[str]:
     """Return the names of the columns. As in BigQuery, a repeated name gets the suffix `_1`, `_2` and so on."""
     taken = {column.name for column in columns}
-    seen: set[str] = set()
+    # The number of the last suffix of each name that is repeated, so that no suffix is tried twice.
+    last_number_by_name: dict[str, int] = {}
     names = []
     for column in columns:
-        name, number = column.name, 0
-        while name in seen or (number and name in taken):
-            number += 1
-            name = f"{column.name}_{number}"
-        seen.add(name)
+        name, number = column.name, last_number_by_name.get(column.name)
+        if number is None:
+            number = 0
+        else:
+            while name in taken:
+                number += 1
+                name = f"{column.name}_{number}"
+            taken.add(name)
+        last_number_by_name[column.name] = number
         names.append(name)
     return names
 
