@@ -14,6 +14,7 @@ from cordwood.engines.duckdb.rules.building_blocks import (
     failure_sql,
     fill_template,
     number_as_variant_sql,
+    variant_as_text,
 )
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.numbers import NUMBER_RULES
@@ -217,14 +218,21 @@ def _min_or_max_rule(name: str) -> LoweringRule:
 
 
 def _min_or_max_of_event_values(name: str, value: exp.Expr) -> exp.Expr:
+    """Return SQL for the minimum or maximum of the numbers if all values are numbers, otherwise of the texts."""
     numbers, texts = convert_implicitly(value, Kind.FLOAT64), convert_implicitly(copy_tree(value), Kind.STRING)
-    counts = (fragment_node("count({0})", copy_tree(values)) for values in (numbers, texts))
+    # The text of a scalar shows whether there is a value and whether it is an integer, and is shorter to write.
+    scalars = variant_as_text(copy_tree(value))
+    counts = (fragment_node("count({0})", copy_tree(values)) for values in (numbers, scalars))
     extremes = (fragment_node(f"{name}({{0}})", copy_tree(values)) for values in (numbers, texts))
     # Only integers with many digits are converted a second time, because the conversion takes longer than all the rest.
     large_integer = f"CASE WHEN strlen({{0}}) >= {MIN_LARGE_INTEGER_DIGITS} THEN try_cast({{0}} AS BIGINT) END"
-    exact_extreme = fragment_node(f"{name}({large_integer})", texts)
-    integer = "CASE WHEN {4}::DOUBLE = {2} THEN {4} ELSE try_cast({2} AS BIGINT) END"
-    template = f"CASE WHEN {{0}} = {{1}} THEN {number_as_variant_sql('{2}', f'({integer})')} ELSE ({{3}})::VARIANT END"
+    exact_extreme = fragment_node(f"{name}({large_integer})", scalars)
+    integer = "CASE WHEN _m.i::DOUBLE = _m.n THEN _m.i ELSE try_cast(_m.n AS BIGINT) END"
+    number = number_as_variant_sql("_m.n", f"({integer})")
+    # The aggregates are written once, because a path may have a name of thousands of characters.
+    fields = "numbers := {0}, scalars := {1}, n := {2}, t := {3}, i := {4}"
+    result = f"CASE WHEN _m.numbers = _m.scalars THEN {number} ELSE (_m.t)::VARIANT END"
+    template = f"list_transform([struct_pack({fields})], lambda _m: {result})[1]"
     return combine_aggregates(template, *counts, *extremes, exact_extreme)
 
 

@@ -14,6 +14,7 @@ from cordwood.engines.duckdb.rules.building_blocks import (
     failure_sql,
     fill_fallible_template,
     fill_template,
+    is_cheap_to_repeat,
     text_to_time,
     timestamp_to_utc_wall_clock,
     type_name_node,
@@ -133,7 +134,9 @@ def _event_value_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
         return fill_fallible_template(node, "CAST(@a AS BIGINT)", text)
     is_number = "regexp_full_match(@a, '[+-]?[0-9]+') OR variant_typeof(@b) <> 'VARCHAR'"
     template = f"CASE WHEN {is_number} THEN CAST(@a AS BIGINT) ELSE {_text_to_int_template(node)} END"
-    return fill_fallible_template(node, template, text, copy_tree(value))
+    if is_cheap_to_repeat(value):
+        return fill_fallible_template(node, template, text, copy_tree(value))
+    return fill_fallible_template(node, template.replace("@a", "@a::VARCHAR").replace("@b", "@a"), value)
 
 
 _ONLY_TEXT_KINDS: Final = frozenset({ValueKind.TEXT})
