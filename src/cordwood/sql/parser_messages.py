@@ -14,7 +14,10 @@ _MESSAGE_BY_PARSER_MESSAGE: Final = tuple(
             r"The number of provided arguments \((\d+)\) .* \((\d+)\)",
             r"a function has \1 arguments, but takes at most \2",
         ),
-        (r".* does not support CTE|Failed to parse any statement following CTE", "a SELECT is missing after WITH"),
+        (
+            r"(?<!\w)\w++ does not support CTE|Failed to parse any statement following CTE",
+            "a SELECT is missing after WITH",
+        ),
         (r"Expected CTE to have alias", "a query in WITH needs a name"),
         (r"Expected (?:table|database) name", "the name of a table is missing"),
         (r"Expected DISTINCT or ALL for (\w+)", r"ALL or DISTINCT is missing after the word \1"),

@@ -32,8 +32,11 @@ _JsonFields = dict[str, msgspec.Raw]
 _decode_fields = msgspec.json.Decoder(_JsonFields).decode
 _encode_fields = msgspec.json.Encoder().encode
 
-# A JSON string, or a number that JSON cannot represent, as DuckDB and Python write it. The pattern never backtracks.
-_STRING_OR_NON_FINITE_NUMBER_PATTERN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|(-?(?:NaN|Infinity))', re.DOTALL)
+# A JSON string, or a number that JSON cannot represent, as DuckDB and Python write it. An unclosed string matches up to
+# the end of the text, because otherwise each of its escaped quotes would be tried as the start of a string.
+_STRING_OR_NON_FINITE_NUMBER_PATTERN = re.compile(
+    r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|(-?(?:NaN|Infinity))', re.DOTALL
+)
 _LINE_END_TRANSLATION = bytes.maketrans(b"\r\n", b"  ")
 
 
