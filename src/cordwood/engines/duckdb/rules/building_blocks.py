@@ -288,9 +288,8 @@ def event_value_as_text(value: exp.Expr) -> exp.Expr:
     kinds = value.meta_get(PATH_KINDS_METADATA_KEY)
     if has_operation(value.unnest(), TextAsEventValue) or (kinds and not kinds & _KINDS_PRINTED_AS_JSON):
         return variant_as_text(value)
-    is_composite = "variant_typeof(@a) LIKE 'OBJECT%' OR variant_typeof(@a) LIKE 'ARRAY%'"
-    json = f"CASE WHEN {is_composite} THEN @a::JSON::VARCHAR ELSE @a::VARCHAR END"
-    return fill_template(f"CASE WHEN left(@a::VARCHAR, 1) IN ('{{', '[') THEN {json} ELSE @a::VARCHAR END", value)
+    is_composite = "left(@a::VARCHAR, 1) IN ('{', '[') AND variant_typeof(@a) <> 'VARCHAR'"
+    return fill_template(f"CASE WHEN {is_composite} THEN @a::JSON::VARCHAR ELSE @a::VARCHAR END", value)
 
 
 def timestamp_to_utc_wall_clock(node: exp.Expr) -> exp.Expr:
