@@ -224,6 +224,10 @@ COMPARISON_OPERATORS: Final[Mapping[type[exp.Expr], str]] = {
     exp.NullSafeNEQ: "IS DISTINCT FROM",
 }
 
+# The metadata key of a SELECT that was put between a query and a relation in its FROM, and outputs only the columns of
+# the relation that the query reads.
+RELATION_WRAPPER_METADATA_KEY: Final = "wraps relation"
+
 # The metadata key for the kinds of value (number, text, object …) that have been seen at a node's path.
 PATH_KINDS_METADATA_KEY: Final = "kinds"
 

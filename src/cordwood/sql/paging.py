@@ -17,6 +17,7 @@ from cordwood.model.definitions import Parameter
 from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.nodes import (
     NOW_SLOT_NAME,
+    RELATION_WRAPPER_METADATA_KEY,
     add_condition,
     digest_call,
     non_recursive_cte,
@@ -203,8 +204,11 @@ class PageQueryRewriter:
         if not self._is_paged:
             limit_rows(self._tree, self._max_page_rows)
             return
-        if self._time_order is not None:
-            self._order_by_time(self._time_order, hashes_ids=hashes_ids)
+        order = self._time_order
+        keys = self._row_keys if order is None else [order.time_column, order.id_column, *order.other_key_columns]
+        _output_from_wrapped_relations(self._tree, keys)
+        if order is not None:
+            self._order_by_time(order, hashes_ids=hashes_ids)
         else:
             self._append_sort_keys(
                 [
@@ -297,6 +301,19 @@ def _id_sort_key(column: exp.Column, *, hashes_ids: bool) -> exp.Expr:
     """Return an id or project as a sort key, hashed if it must not be revealed."""
     value = copy_tree(column)
     return digest_call(value) if hashes_ids else value
+
+
+def _output_from_wrapped_relations(tree: exp.Expr, columns: Iterable[exp.Column]) -> None:
+    """Add the columns to the SELECTs that redaction put around relations, which output only what the query read then."""
+    wrapped = {
+        relation.alias_or_name: relation.this
+        for relation in relations_of(tree)
+        if isinstance(relation, exp.Subquery) and relation.this.meta_get(RELATION_WRAPPER_METADATA_KEY)
+    }
+    for column in columns:
+        select = wrapped.get(column.table)
+        if select is not None and column.name not in (item.alias_or_name for item in select.expressions):
+            select.append("expressions", exp.alias_(copy_tree(column), column.name, quoted=True))
 
 
 def _is_computed_row_by_row(tree: exp.Expr) -> bool:

@@ -31,5 +31,10 @@ def test_no_filter_matches_a_redacted_value(lql_engine: LqlEngine, probe: str) -
     assert lql_engine.lql(f"s:id {probe}", REDACTION) == []
 
 
+def test_a_filter_of_array_elements_needs_no_selected_id_or_time(lql_engine: LqlEngine) -> None:
+    assert lql_engine.lql("s:m.ip m.hops:@>10.0.0.2", REDACTION) == []
+    assert lql_engine.lql("s:m.ip -m.hops:@>10.0.0.2 id:7", REDACTION) == [("REDACTED",)]
+
+
 def test_a_dimension_is_redacted(lql_engine: LqlEngine) -> None:
     assert lql_engine.lql("id:7 c:count(*) c:group_by(m.ip)", REDACTION) == [("REDACTED", 1)]

@@ -23,6 +23,7 @@ from cordwood.errors import QueryUnsupported
 from cordwood.model.event import ARRAY_ELEMENT_STEP, EventPath, EventShape, ValueKind
 from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.nodes import (
+    RELATION_WRAPPER_METADATA_KEY,
     EventValueElements,
     RedactedEvent,
     RedactedEventText,
@@ -174,6 +175,7 @@ def _wrap_relation(source: ScopedRelation) -> exp.Select:
             for name, value in columns.items()
         ]
     )
+    select.meta[RELATION_WRAPPER_METADATA_KEY] = True
     joins = relation.args.get("joins")
     relation.set("joins", None)
     alias = exp.TableAlias(this=exp.to_identifier(relation.alias_or_name, quoted=True))
