@@ -204,18 +204,10 @@ class PageQueryRewriter:
         if not self._is_paged:
             limit_rows(self._tree, self._max_page_rows)
             return
-        order = self._time_order
-        keys = self._row_keys if order is None else [order.time_column, order.id_column, *order.other_key_columns]
-        _output_from_wrapped_relations(self._tree, keys)
-        if order is not None:
-            self._order_by_time(order, hashes_ids=hashes_ids)
+        if self._time_order is not None:
+            self._order_by_time(self._time_order, hashes_ids=hashes_ids)
         else:
-            self._append_sort_keys(
-                [
-                    sort_key(_id_sort_key(column, hashes_ids=hashes_ids), is_descending=False)
-                    for column in self._row_keys
-                ]
-            )
+            self._order_by_row_keys(hashes_ids=hashes_ids)
         left = self._limit if self._page.remaining_rows is None else self._page.remaining_rows
         if not self._is_first_page or not isinstance(left, str):
             rows = min(left, self._max_page_rows + 1) if isinstance(left, int) else self._max_page_rows + 1
@@ -224,8 +216,14 @@ class PageQueryRewriter:
             skip = self._page.rows_sent_before + (self._offset if isinstance(self._offset, int) else 0)
             self._tree.set("offset", _row_count_clause(exp.Offset, skip) if skip else None)
 
+    def _order_by_row_keys(self, *, hashes_ids: bool) -> None:
+        _output_from_wrapped_relations(self._tree, self._row_keys)
+        keys = (_id_sort_key(column, hashes_ids=hashes_ids) for column in self._row_keys)
+        self._append_sort_keys([sort_key(key, is_descending=False) for key in keys])
+
     def _order_by_time(self, order: _TimeOrder, *, hashes_ids: bool) -> None:
         """Order by the query's keys or else by time, and then by ids; begin after the last row of the previous page."""
+        _output_from_wrapped_relations(self._tree, [order.time_column, order.id_column, *order.other_key_columns])
         hidden = copy_tree(order.time_column), _id_sort_key(order.id_column, hashes_ids=hashes_ids)
         own = self._tree.args["order"].expressions if self._tree.args.get("order") else []
         ids = [hidden[1], *(_id_sort_key(column, hashes_ids=hashes_ids) for column in order.other_key_columns)]
