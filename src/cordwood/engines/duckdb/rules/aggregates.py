@@ -227,12 +227,9 @@ def _min_or_max_of_event_values(name: str, value: exp.Expr) -> exp.Expr:
     # Only integers with many digits are converted a second time, because the conversion takes longer than all the rest.
     large_integer = f"CASE WHEN strlen({{0}}) >= {MIN_LARGE_INTEGER_DIGITS} THEN try_cast({{0}} AS BIGINT) END"
     exact_extreme = fragment_node(f"{name}({large_integer})", scalars)
-    integer = "CASE WHEN _m.i::DOUBLE = _m.n THEN _m.i ELSE try_cast(_m.n AS BIGINT) END"
-    number = number_as_variant_sql("_m.n", f"({integer})")
-    # The aggregates are written once, because a path may have a name of thousands of characters.
-    fields = "numbers := {0}, scalars := {1}, n := {2}, t := {3}, i := {4}"
-    result = f"CASE WHEN _m.numbers = _m.scalars THEN {number} ELSE (_m.t)::VARIANT END"
-    template = f"list_transform([struct_pack({fields})], lambda _m: {result})[1]"
+    # The aggregates are repeated few times, because a path may have a name of thousands of characters.
+    number = f"CASE WHEN {{4}}::DOUBLE = {{2}} THEN {{4}}::VARIANT ELSE {number_as_variant_sql('{2}', 'try_cast({2} AS BIGINT)')} END"
+    template = f"CASE WHEN {{0}} = {{1}} THEN {number} ELSE ({{3}})::VARIANT END"
     return combine_aggregates(template, *counts, *extremes, exact_extreme)
 
 
