@@ -23,7 +23,7 @@ from cordwood.sql.nodes import (
     operation_if_of_class,
     replace_node,
 )
-from cordwood.sql.rules.vocabulary import CommonSql
+from cordwood.sql.rules.vocabulary import CommonSql, UnarySqlBuilder
 
 # The largest integer n such that FLOAT64 represents n and -n, and no other integer is rounded to one of them.
 MAX_EXACT_FLOAT_INTEGER: Final = 2**53 - 1
@@ -143,24 +143,22 @@ class EventNumberRules(msgspec.Struct, frozen=True):
             template = words.number_as_event_value("@a", words.float_as_exact_integer("@a"))
             return words.fill_template(template, number)
         integer = self.exact_integer(copy_tree(number))
-        return fragment_node(self.common_sql.number_as_event_value("{0}", "{1}"), number, integer)
+        return fragment_node(words.number_as_event_value("{0}", "{1}"), number, integer)
 
     def to_integer(self, number: exp.Expr) -> exp.Expr:
         """Convert a number from an event to INT64; round a fraction, halves away from zero."""
-        words = self.common_sql
-        if not has_exact_integers(number):
-            return words.fill_template(words.round_to_integer("@a"), number)
-        is_exact = f"{words.as_float('{1}')} = {{0}}"
-        template = words.case_when(is_exact, "{1}", words.round_to_integer("{0}"))
-        return fragment_node(template, number, self.exact_integer(copy_tree(number)))
+        return self._exact_or_converted(number, self.common_sql.round_to_integer)
 
     def without_fraction(self, number: exp.Expr) -> exp.Expr:
         """Convert a number from an event to INT64 by removing its fraction."""
+        return self._exact_or_converted(number, self.common_sql.truncate_to_integer)
+
+    def _exact_or_converted(self, number: exp.Expr, conversion_sql: UnarySqlBuilder) -> exp.Expr:
+        """Return SQL for the exact integer if the number is one, otherwise for the number converted to INT64."""
         words = self.common_sql
         if not has_exact_integers(number):
-            return words.fill_template(words.truncate_to_integer("@a"), number)
-        is_exact = f"{words.as_float('{1}')} = {{0}}"
-        template = words.case_when(is_exact, "{1}", words.truncate_to_integer("{0}"))
+            return words.fill_template(conversion_sql("@a"), number)
+        template = words.case_when(f"{words.as_float('{1}')} = {{0}}", "{1}", conversion_sql("{0}"))
         return fragment_node(template, number, self.exact_integer(copy_tree(number)))
 
     def compare(self, operator: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> exp.Expr | None:

@@ -25,6 +25,7 @@ from cordwood.sql.nodes import (
     may_be_number,
     operation_node,
 )
+from cordwood.sql.rules.event_numbers import MAX_EXACT_FLOAT_INTEGER
 
 
 class SortKeyPart(StrEnum):
@@ -49,10 +50,6 @@ def _replace_event_sort_keys(order: exp.Expr) -> exp.Expr:
 
 def _replacement_sort_keys(order: exp.Expr, key: exp.Expr) -> list[exp.Expr]:
     value = _sorted_value(order.parent, key.this)
-    if value is not None and value is not key.this and _is_float_sum(value):
-        # The column of the answer is a VARIANT if it is a sum of events' values; the sum itself is a DOUBLE.
-        key.set("this", copy_tree(value))
-        return [key]
     if value is None or kind_of(value) is not Kind.VARIANT:
         return [key]
     if not may_be_number(value) or _sorts_distinct_texts(order):
@@ -65,12 +62,6 @@ def _replacement_sort_keys(order: exp.Expr, key: exp.Expr) -> list[exp.Expr]:
         operation = EventSortKey(part, has_only_numbers)
         keys[-1].set("this", operation_node(operation, copy_tree(value)))
     return keys
-
-
-def _is_float_sum(value: exp.Expr) -> bool:
-    return kind_of(value) is Kind.FLOAT64 and isinstance(
-        value.this if isinstance(value, exp.Window) else value, exp.Sum
-    )
 
 
 def _sorts_distinct_texts(order: exp.Expr) -> bool:
@@ -122,8 +113,6 @@ def _translate_event_sort_key(node: exp.Expr) -> exp.Expr:
 
 
 _NUMERIC_TYPE_CONDITION_SQL: Final = "left(variant_typeof(@a), 3) IN ('INT', 'UIN', 'DOU', 'DEC', 'FLO', 'HUG', 'UHU')"
-# Integers of at least this magnitude may be rounded when they are converted to DOUBLE.
-_FIRST_ROUNDED_INTEGER: Final = 2**53
 
 
 def _event_sort_key_node(operation: EventSortKey, value: exp.Expr) -> exp.Expr:
@@ -137,7 +126,7 @@ def _event_sort_key_node(operation: EventSortKey, value: exp.Expr) -> exp.Expr:
         return value
     # Both keys are made of the value as text, which a scan then reads only once.
     return fragment_node(
-        f"CASE WHEN abs({{0}}) >= {_FIRST_ROUNDED_INTEGER} THEN try_cast({{1}} AS HUGEINT) END",
+        f"CASE WHEN abs({{0}}) > {MAX_EXACT_FLOAT_INTEGER} THEN try_cast({{1}} AS HUGEINT) END",
         convert_implicitly(value, Kind.FLOAT64),
         convert_implicitly(copy_tree(value), Kind.STRING),
     )
